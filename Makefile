@@ -1,0 +1,146 @@
+# Each target, alone on a fresh clone, sets up what it needs in $(VENV); the second run starts at once.
+# Settings: make TARGET NAME=value
+PYTHON ?= python3
+VENV ?= .venv
+# Arguments for the command that the target runs: make test ARGS='-k ledger', make demo ARGS=--help
+ARGS ?=
+# Which torch goes into $(VENV) where none is yet: cpu, cuda (PyPI's build, several GB), system (the one that PYTHON already
+# has), or anything that pip takes. By default cuda where there is an NVIDIA driver, else cpu.
+TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+# Where `make servers` puts, and the tests look for, prometheus, promtool and victoria-metrics.
+GPUTRACE_SERVERS ?= $(CURDIR)/.servers
+# Lower bounds are tested on the lowest Python, where there is one.
+OLDEST_PYTHON ?= $(shell python3.10 -c '' 2>/dev/null && echo python3.10 || echo $(PYTHON))
+
+BIN := $(VENV)/bin
+# setuptools warns at every editable install that folders may shadow packages, whether they can or not.
+QUIET_PIP := -m pip --quiet --disable-pip-version-check
+PIP := PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python $(QUIET_PIP)
+OLDEST_PIP := PYTHONWARNINGS='ignore:Editable installation' .venv-oldest/bin/python $(QUIET_PIP)
+export GPUTRACE_SERVERS
+export PATH := $(abspath $(BIN)):$(PATH)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test test-oldest lint format types wheel-test mutants bench servers constraints clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# ---- environments: a stamp is newer than the files whose pins it holds
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) here: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "gputrace needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) -V): make PYTHON=python3.12, say"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "$(PYTHON) has no venv module (on Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+	@echo "Setting up $(VENV) with $$($(PYTHON) -V)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# setuptools stays out of build isolation so that it is pinned too; pip 23.1 is the first that can say what it would install.
+$(VENV)/.tools: constraints.txt $(VENV)/.made
+	@$(PIP) install -c constraints.txt 'pip>=23.1' 'setuptools>=77'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.tools
+	@echo "Installing the development tools"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+$(VENV)/.torch: constraints-torch.txt $(VENV)/.tools
+	@$(HAS_TORCH) || { echo "Installing torch ($(TORCH))"; $(INSTALL_TORCH); }
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml $(VENV)/.torch
+	@echo "Installing the demo's packages"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[demo]'
+	@touch $@
+
+HAS_TORCH = $(BIN)/python -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)'
+PINNED_TORCH = $(PIP) install -c constraints.txt -c constraints-torch.txt torch
+# PyPI's Linux build is the CUDA one; only where pip would take that does the CPU build need PyTorch's own index.
+WOULD_TAKE_CPU = $(PINNED_TORCH) --dry-run --no-deps --report - | grep -qE 'torch-[0-9.]+(\+|%2B)cpu' || [ "$$(uname -s)" != Linux ]
+INSTALL_TORCH = case '$(TORCH)' in \
+  cpu) if $(WOULD_TAKE_CPU); then $(PINNED_TORCH); \
+    else $(PINNED_TORCH) --no-deps --index-url $(TORCH_CPU_INDEX) || { \
+      echo "No CPU build of torch from $(TORCH_CPU_INDEX): make demo TORCH=cuda takes PyPI's build, several GB"; exit 1; }; fi ;; \
+  cuda) $(PINNED_TORCH) ;; \
+  system) $(PYTHON) -m venv --without-pip --system-site-packages $(VENV); $(HAS_TORCH) || { echo "$(PYTHON) has no torch"; exit 1; } ;; \
+  *) $(PIP) install -c constraints.txt '$(TORCH)' ;; esac
+
+.venv-oldest/.made: pyproject.toml constraints-oldest.txt
+	@echo "Setting up .venv-oldest with $$($(OLDEST_PYTHON) -V)"
+	@$(OLDEST_PYTHON) -m venv .venv-oldest
+	@$(OLDEST_PIP) install -c constraints-oldest.txt 'setuptools>=77'
+	@$(OLDEST_PIP) install -c constraints-oldest.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# ---- what it is for
+
+demo: $(VENV)/.demo ## run the two-model service on this machine and print its spend report
+	@$(BIN)/gputrace demo $(ARGS)
+
+# ---- quality gates
+
+ifeq ($(GPUTRACE_REQUIRE),all)
+test: $(VENV)/.demo
+endif
+test: $(VENV)/.dev ## every test that this machine can run, with the coverage it must reach
+	@$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(if $(ARGS),echo "Coverage is not judged: ARGS chose the tests",$(BIN)/coverage report && $(BIN)/python tests/coverage_gate.py)
+
+test-oldest: .venv-oldest/.made ## the unit tests with every dependency at its lower bound
+	GPUTRACE_REQUIRE= .venv-oldest/bin/python -m pytest --ignore tests/integration $(ARGS)
+
+lint: $(VENV)/.dev ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(VENV)/.dev ## let ruff mend what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# mypy knows no package-dir, so it reads gputrace through links laid out as it is installed.
+TYPED := build/typed/gputrace
+types: $(VENV)/.dev ## mypy, strict
+	@rm -rf $(TYPED) && mkdir -p $(TYPED)
+	@ln -s $(CURDIR)/gputrace/* $(CURDIR)/exporters $(CURDIR)/integrations $(TYPED)/
+	MYPYPATH=build/typed $(BIN)/mypy -p gputrace
+	$(if $(wildcard tests/typing/*.py),MYPYPATH=build/typed $(BIN)/mypy $(wildcard tests/typing/*.py))
+
+wheel-test: $(VENV)/.dev ## build the distributions, install them, import every module
+	$(BIN)/python -m pytest -m wheel tests/test_packaging.py $(ARGS)
+
+mutants: $(VENV)/.dev ## break the code on purpose: each mutation must make its test fail
+	$(BIN)/python tests/mutants.py $(ARGS)
+
+bench: $(VENV)/.dev ## the benchmarks, each printing a table
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
+
+servers: ## fetch the metric servers that integration tests talk to (Debian), else say what to install
+	@if [ -x ../shared/tools/get-servers ]; then ../shared/tools/get-servers $(GPUTRACE_SERVERS); \
+	else echo "Put prometheus, promtool and victoria-metrics on PATH or into $(GPUTRACE_SERVERS)/bin"; exit 1; fi
+
+# ---- upkeep
+
+UV := .venv-uv/bin/uv
+UV_COMPILE = $(UV) pip compile --quiet --universal --python-version 3.10 --no-annotate \
+  --custom-compile-command 'make constraints' --no-emit-package torch pyproject.toml
+# torch pins its CUDA packages itself.
+OF_TORCH := ^(nvidia-(c|n|s)|cuda-|triton)
+constraints: ## write the pins anew (ARGS=--upgrade: to the newest versions)
+	@[ -x $(UV) ] || { $(PYTHON) -m venv .venv-uv && .venv-uv/bin/python -m pip --quiet install uv; }
+	$(UV_COMPILE) --all-extras -c constraints-torch.txt -o constraints.txt $(ARGS)
+	@sed -i -E '/$(OF_TORCH)/d' constraints.txt
+	@mkdir -p build && rm -f build/bounds.txt
+	$(UV_COMPILE) --extra report --extra fastapi --resolution lowest-direct --no-header -o build/bounds.txt
+	@cp constraints.txt constraints-oldest.txt
+	$(UV_COMPILE) --extra dev -c build/bounds.txt -o constraints-oldest.txt
+
+clean: ## remove environments, caches and builds
+	rm -rf $(VENV) .venv-oldest .venv-uv build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
