@@ -1,0 +1,7 @@
+"""Which product feature spends the GPUs, how much nobody used, and whether the large model pays."""
+
+from gputrace.attribution import attribute_to, current
+from gputrace.lifecycle import configure, flush, shutdown
+from gputrace.tracking import span, track
+
+__all__ = ["attribute_to", "configure", "current", "flush", "shutdown", "span", "track"]

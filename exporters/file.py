@@ -1,0 +1,135 @@
+"""OTLP/JSON lines in files: the embedded default, read by ``gputrace report``.
+
+The encoding is the OpenTelemetry project's own. What is added here is a stream
+that names one file a process and signal, rotates it by size, starts a file of
+its own after a fork, and writes whole lines, so that a reader never sees two
+processes mixed in one line.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, cast
+
+from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter
+from opentelemetry.sdk.metrics import (
+    Counter,
+    Histogram,
+    ObservableCounter,
+    ObservableGauge,
+    ObservableUpDownCounter,
+    UpDownCounter,
+)
+from opentelemetry.sdk.metrics.export import AggregationTemporality
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEFAULT_MAX_BYTES = 64 * 1024 * 1024
+DEFAULT_KEPT_FILES = 16
+
+_CUMULATIVE: dict[type, AggregationTemporality] = dict.fromkeys(
+    (Counter, Histogram, ObservableCounter, ObservableGauge, ObservableUpDownCounter, UpDownCounter),
+    AggregationTemporality.CUMULATIVE,
+)
+
+
+class RotatingStream(io.TextIOBase):
+    """A text stream over ``<signal>-<pid>-<instance>-<n>.jsonl``, opened when first written.
+
+    Args:
+        folder: Where the files go; made when needed.
+        signal: ``spans`` or ``metrics``.
+        instance_id: Tells the identity of this process, part of the name.
+        max_bytes: Size at which the next file is begun.
+        kept_files: How many files of this process and signal stay; the oldest go first.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        signal: str,
+        instance_id: Callable[[], str],
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        kept_files: int = DEFAULT_KEPT_FILES,
+    ) -> None:
+        super().__init__()
+        self._folder = folder
+        self._signal = signal
+        self._instance_id = instance_id
+        self._max_bytes = max_bytes
+        self._kept_files = kept_files
+        self._pid = 0
+        self._number = 0
+        self._size = 0
+        self._descriptor: int | None = None
+        self._paths: list[Path] = []
+
+    def writable(self) -> bool:
+        """Return True: this stream only writes."""
+        return True
+
+    def write(self, text: str, /) -> int:
+        """Append one line, in one write, to the file of this process.
+
+        Raises:
+            OSError: The folder cannot be written.
+        """
+        data = text.encode("utf-8")
+        if self._pid != os.getpid():
+            # A forked child shares the parent's file descriptor: never its file.
+            self._descriptor, self._number, self._paths = None, 0, []
+            self._pid = os.getpid()
+        elif self._descriptor is not None and self._size + len(data) > self._max_bytes and self._size:
+            self._finish_file()
+        if self._descriptor is None:
+            self._open_file()
+        descriptor = cast("int", self._descriptor)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        self._size += len(data)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: each line is handed to the operating system at once."""
+
+    def close(self) -> None:
+        """Close the file; a later write would begin another."""
+        if self._descriptor is not None and self._pid == os.getpid():
+            os.close(self._descriptor)
+        self._descriptor = None
+        super().close()
+
+    def _open_file(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = f"{self._signal}-{self._pid}-{self._instance_id()[:8]}-{self._number}.jsonl"
+        path = self._folder / name
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._size = os.fstat(self._descriptor).st_size
+        self._paths.append(path)
+
+    def _finish_file(self) -> None:
+        os.close(cast("int", self._descriptor))
+        self._descriptor = None
+        self._number += 1
+        while len(self._paths) >= self._kept_files:
+            self._paths.pop(0).unlink(missing_ok=True)
+
+
+def span_exporter(folder: Path, instance_id: Callable[[], str]) -> FileSpanExporter:
+    """Return an exporter that writes spans under ``folder``."""
+    return FileSpanExporter(stream=cast("IO[str]", RotatingStream(folder, "spans", instance_id)))
+
+
+def metric_exporter(folder: Path, instance_id: Callable[[], str]) -> FileMetricExporter:
+    """Return an exporter that writes cumulative metric points under ``folder``.
+
+    Cumulative whatever the environment prefers for other exporters: a file that
+    lost its last line then loses nothing but time.
+    """
+    stream = cast("IO[str]", RotatingStream(folder, "metrics", instance_id))
+    return FileMetricExporter(stream=stream, preferred_temporality=_CUMULATIVE)

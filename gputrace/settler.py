@@ -1,0 +1,406 @@
+"""The settler: turns marks into intervals, intervals into charges, charges into totals.
+
+One background thread a process. A tick takes its instant T first, drains the
+queue next, reads the calls' marks and their events last, and clips at T. What
+it publishes is final: the frontier of a device never passes the bound of a
+mark that is being taken, so a thread that stalls there delays, and never
+falsifies.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from gputrace import call as calls
+from gputrace import catalogue, faults, identity
+from gputrace.accounts import Account, EventAccount, HostAccount, Snapshot, Totals
+from gputrace.devices import cuda, selection
+from gputrace.devices.base import DeviceLostError
+from gputrace.devices.host import HostDevice
+from gputrace.following import Followed, Lane
+from gputrace.ledger import SCALE, Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gputrace.accounts import DeviceEvent
+    from gputrace.call import Call
+    from gputrace.devices.base import EventDevice, Slot
+
+TICK_S = 0.05
+MAX_HOLD_NS = 3_600 * 1_000_000_000
+LONG_HOLD_NS = 600 * 1_000_000_000
+
+_STOP, _START = 0, 1
+
+
+class Settler:
+    """Follows the calls of this process and settles them.
+
+    Args:
+        totals: Where charges are counted.
+        on_settled: Called for each settled call, outside of all locks, with what was found.
+    """
+
+    def __init__(
+        self, totals: Totals, on_settled: Callable[[Followed, dict[str, str | float]], None] | None = None
+    ) -> None:
+        self.totals = totals
+        self.on_settled = on_settled
+        self.accounts: dict[Any, Account] = {}
+        self._ledger: Ledger[int] = Ledger()
+        self._followed: list[Followed] = []
+        self._by_number: dict[int, Followed] = {}
+        self._settled: deque[tuple[Followed, dict[str, str | float]]] = deque()
+        self._state_lock = threading.Lock()
+        self._emit_lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._order = 0
+        self._last_ns = calls.clock()
+        self._max_hold_ns = MAX_HOLD_NS
+        if not selection.gpu:
+            self._host: HostAccount | None = HostAccount(HostDevice(), self._last_ns)
+            self.accounts[self._host.device.id] = self._host
+        else:
+            self._host = None
+
+    # --- the thread --------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the background thread."""
+        self._thread = threading.Thread(target=self._run, name="gputrace-settler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Settle what can be settled and end the thread."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=1.0)
+        self.tick()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            began = monotonic()
+            with faults.contained("settle calls"):
+                self.tick()
+            # Many idle calls make ticks long: never spend more than a tenth of a core on them.
+            self._wake.wait(max(TICK_S, 9 * (monotonic() - began)))
+            self._wake.clear()
+
+    def tick(self) -> None:
+        """Settle once, and hand on what was settled."""
+        with self._state_lock:
+            self._settle()
+        self._emit()
+
+    def flush(self, deadline: float) -> bool:
+        """Settle every call that was left before, waiting for devices until ``deadline``.
+
+        Args:
+            deadline: ``time.monotonic()`` value, s.
+
+        Returns:
+            Whether all of them were settled.
+        """
+        while True:
+            self.tick()
+            with self._state_lock:
+                outstanding = any(followed.call.closed for followed in self._followed)
+            if not outstanding:
+                return True
+            if monotonic() >= deadline:
+                return False
+            sleep(0.001)
+
+    def snapshot(self) -> Snapshot:
+        """Settle, and return all counters at one instant.
+
+        Called by metric readers: whatever is exported is up to date and balanced.
+        """
+        with self._state_lock:
+            with faults.contained("settle calls"):
+                self._settle()
+            queue_length = len(self._followed) + len(calls.queue)
+            accounts = list(self.accounts.values())
+            return self.totals.snapshot(accounts, identity.instance_id(), queue_length)
+
+    # --- one tick ----------------------------------------------------------
+
+    def _settle(self) -> None:
+        now_ns = calls.clock()
+        for account in self.accounts.values():
+            account.sample(now_ns)
+        self._drain()
+        with cuda.relaxed_capture():
+            frontiers = self._read_calls(now_ns)
+        for account, frontier_ns in frontiers.items():
+            self._charge(account, frontier_ns)
+        self._finish(now_ns)
+        self._last_ns = now_ns
+
+    def _drain(self) -> None:
+        queue = calls.queue
+        while queue:
+            call = queue.popleft()
+            followed = call.settled = Followed(call, self._last_ns)
+            timer = call.timer
+            if timer is None:
+                if call.site.hold is not calls.HOLD_NONE and self._host is not None:
+                    self._open(followed, ((self._host, None),))
+            elif not isinstance(timer, selection.Untimed):
+                self._open(followed, [(self._account(slot), i) for i, slot in enumerate(timer.slots)])
+            self._followed.append(followed)
+
+    def _account(self, slot: Slot) -> Account:
+        device: EventDevice = slot.device
+        account = self.accounts.get(device.id)
+        if account is None:
+            account = self.accounts[device.id] = EventAccount(device, self._last_ns)
+        return account
+
+    def _open(self, followed: Followed, lanes: Iterable[tuple[Account, int | None]]) -> None:
+        call = followed.call
+        ancestor = call.parent
+        # Containers, and what is settled already, are no links of the ledger's chain.
+        while ancestor is not None and (ancestor.settled is None or ancestor.settled.number not in self._by_number):
+            ancestor = ancestor.parent
+        root = call if call.root is None else call.root
+        followed.number = call.call_number
+        made = []
+        for account, slot in lanes:
+            self._order += 1
+            made.append(Lane(followed, account, slot, self._order))
+        followed.lanes = tuple(made)
+        self._by_number[followed.number] = followed
+        self._ledger.open(
+            followed.number,
+            root.call_number,
+            None if ancestor is None else ancestor.settled.number,
+            root.site.weight,
+        )
+
+    def _read_calls(self, now_ns: int) -> dict[Account, int]:
+        frontiers = {account: now_ns - account.error_ns for account in self.accounts.values() if not account.lost}
+        for followed in self._followed:
+            call = followed.call
+            # In this order: see the module ``call``.
+            pending, closed = call.pending, call.closed
+            seen = followed.dropped + len(call.marks)
+            if not pending:
+                followed.known_ns = now_ns
+            for lane in followed.lanes:
+                account = lane.account
+                if pending and account in frontiers:
+                    frontiers[account] = min(frontiers[account], followed.known_ns - account.error_ns)
+                if lane.read < seen:
+                    self._read_lane(lane, seen)
+            self._trim(followed, seen, closed=closed)
+        return frontiers
+
+    def _read_lane(self, lane: Lane, seen: int) -> None:
+        """Turn the marks that have happened into events of the device, in order."""
+        followed, account = lane.followed, lane.account
+        marks, dropped = followed.call.marks, followed.dropped
+        while lane.read < seen:
+            mark = marks[lane.read - dropped]
+            if mark is None or lane.broken:
+                lane.broken = True
+                lane.read += 1
+                continue
+            if lane.slot is None:
+                at_ns: int = mark  # type: ignore[assignment]
+            else:
+                read_ns = self._read_event(lane, mark)
+                if read_ns is None:
+                    return
+                at_ns = max(read_ns, account.frontier_ns, lane.fed_ns)
+            lane.fed_ns = at_ns
+            kind = _STOP if lane.read & 1 else _START
+            account.events.append((at_ns, kind, lane.order, lane))
+            followed.waiting += 1
+            lane.read += 1
+
+    def _read_event(self, lane: Lane, mark: Any) -> int | None:
+        device: Any = lane.account.device
+        try:
+            at_ns: int | None = device.read(mark.events[lane.slot])
+        except DeviceLostError:
+            self._lose(lane.account)
+            lane.broken = True
+            lane.read += 1
+            return None
+        return at_ns
+
+    def _lose(self, account: Account) -> None:
+        """A device fell off the bus: what it was charged stands, the rest is unknown."""
+        if account.lost:
+            return
+        account.lost = True
+        for *_, lane in account.events:
+            lane.followed.waiting -= 1
+        account.events.clear()
+        for followed in self._by_number.values():
+            for lane in followed.lanes:
+                if lane.account is account:
+                    lane.broken = True
+                    if lane.holding:
+                        self._ledger.stop(followed.number, account.device.id, account.frontier_ns)
+                        lane.holding = False
+                    self._count_unmeasured("device_lost")
+
+    def _trim(self, followed: Followed, seen: int, *, closed: bool) -> None:
+        """Forget marks that were read, so that a long stream does not grow."""
+        marks = followed.call.marks
+        if seen and not followed.marks_seen:
+            followed.first_ns = _host_ns(marks[0])
+        if seen > followed.marks_seen:
+            followed.last_ns = _host_ns(marks[seen - followed.dropped - 1]) or followed.last_ns
+            followed.marks_seen = seen
+        read = min((lane.read for lane in followed.lanes), default=seen) - followed.dropped
+        # Events are reused only when both of a pair were read.
+        read -= read & 1
+        if read > 1 and not (closed and read <= 2):  # noqa: PLR2004 - one pair is all that most calls have
+            self._release(followed, marks[:read])
+            del marks[:read]
+            followed.dropped += read
+
+    def _release(self, followed: Followed, marks: list[Any]) -> None:
+        for lane in followed.lanes:
+            if lane.slot is not None and not lane.account.lost:
+                device: Any = lane.account.device
+                device.release(*(mark.events[lane.slot] for mark in marks if mark is not None))
+
+    def _charge(self, account: Account, frontier_ns: int) -> None:
+        """Feed the events up to the frontier to the ledger and count the charges."""
+        if account.lost:
+            return
+        events = account.events
+        events.sort(key=_event_order)
+        fed = 0
+        for until_ns in account.instants(frontier_ns):
+            while fed < len(events) and events[fed][0] <= until_ns:
+                self._feed(events[fed])
+                fed += 1
+            device_id = account.device.id
+            charged = self._ledger.advance(device_id, until_ns)
+            account.advanced(until_ns, self._ledger.held(device_id))
+            time = self.totals.time
+            for number, amount in charged.items():
+                followed = self._by_number[number]  # type: ignore[index]
+                followed.charged += amount
+                timer = followed.call.timer
+                series = self.totals.time_series(
+                    followed.call, account, estimated=timer is not None and timer.estimated
+                )
+                time[series] = time.get(series, 0) + amount
+        del events[:fed]
+
+    def _feed(self, event: DeviceEvent) -> None:
+        at_ns, kind, _, lane = event
+        followed = lane.followed
+        followed.waiting -= 1
+        if lane.broken and not lane.holding:
+            return
+        if kind == _START:
+            if lane.skip:
+                lane.skip -= 1
+                return
+            self._ledger.start(followed.number, lane.account.device.id, at_ns)
+            lane.holding = True
+            lane.began_ns = at_ns
+        elif not lane.holding:
+            # An empty step: at one instant, stops sort before starts.
+            lane.skip += 1
+        else:
+            self._ledger.stop(followed.number, lane.account.device.id, at_ns)
+            lane.holding = False
+            followed.held_ns += at_ns - lane.began_ns
+            lane.began_ns = None
+
+    def _finish(self, now_ns: int) -> None:
+        still: list[Followed] = []
+        for followed in self._followed:
+            call = followed.call
+            if (
+                call.closed
+                and not followed.waiting
+                and not (call.span is not None and call.context is not None)
+                and all(lane.read >= followed.marks_seen for lane in followed.lanes)
+                and followed.marks_seen >= followed.dropped + len(call.marks)
+            ):
+                self._conclude(followed)
+            elif not self._abandon(followed, now_ns):
+                still.append(followed)
+        self._followed = still
+
+    def _conclude(self, followed: Followed) -> None:
+        call = followed.call
+        account = followed.lanes[0].account if followed.lanes else None
+        if followed.number:
+            for lane in followed.lanes:
+                if lane.holding:
+                    self._ledger.stop(followed.number, lane.account.device.id, lane.account.frontier_ns)
+            self._ledger.close(followed.number)
+            del self._by_number[followed.number]
+        if any(lane.broken for lane in followed.lanes) and not any(lane.account.lost for lane in followed.lanes):
+            self._count_unmeasured("graph_capture")
+        timer = call.timer
+        if isinstance(timer, selection.Untimed) and timer.began_uninitialised and cuda.initialised():
+            self._count_unmeasured("cuda_initialised_inside")
+        self._release(followed, call.marks)
+        series = self.totals.call_series(call, account, call.status or "ok")
+        self.totals.calls[series] += 1
+        call.settled = None
+        measured: dict[str, str | float] = {}
+        if account is not None:
+            measured = {
+                catalogue.CALL_DEVICE_TIME: followed.charged / (SCALE * 1_000_000_000),
+                catalogue.CALL_HELD_TIME: followed.held_ns / 1_000_000_000,
+                catalogue.TIME_SOURCE: series.attributes[catalogue.TIME_SOURCE],
+                catalogue.HW_ID: account.device.id,
+            }
+        if self.on_settled is not None:
+            self._settled.append((followed, measured))
+
+    def _abandon(self, followed: Followed, now_ns: int) -> bool:
+        """Close a call whose end never comes; warn of one that holds for very long."""
+        held_since = min((lane.began_ns for lane in followed.lanes if lane.began_ns is not None), default=now_ns)
+        if now_ns - held_since > LONG_HOLD_NS and not followed.warned:
+            followed.warned = True
+            faults.log_once(
+                f"long-hold:{followed.call.site.operation}",
+                "gputrace: %r has held its device for more than ten minutes; if it only waits, use hold='none'",
+                followed.call.site.operation,
+            )
+        if now_ns - held_since <= self._max_hold_ns:
+            return False
+        self._count_unmeasured("max_hold")
+        self._conclude(followed)
+        return True
+
+    def _count_unmeasured(self, reason: str) -> None:
+        self.totals.unmeasured[reason] = self.totals.unmeasured.get(reason, 0) + 1
+
+    def _emit(self) -> None:
+        on_settled = self.on_settled
+        with self._emit_lock:
+            while self._settled and on_settled is not None:
+                followed, measured = self._settled.popleft()
+                on_settled(followed, measured)
+
+
+def _event_order(event: DeviceEvent) -> tuple[int, int, int]:
+    return event[:3]
+
+
+def _host_ns(mark: Any) -> int:
+    if mark is None:
+        return 0
+    return mark if isinstance(mark, int) else int(mark.host_ns)
+

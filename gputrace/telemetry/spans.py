@@ -1,0 +1,145 @@
+"""Spans of calls: begun and left on the user's thread, ended by the settler.
+
+Only the OpenTelemetry API is used here. A span is made at entry where the
+trace is sampled, so that the user's own spans and logs hang under it, and it
+is ended with its true end time once the device time is known.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from opentelemetry import context as context_api
+from opentelemetry import trace as trace_api
+from opentelemetry.trace import Status, StatusCode
+
+from gputrace import catalogue, faults
+from gputrace.attribution import ATTRIBUTE_OF_FIELD, FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opentelemetry.trace import Span, Tracer
+
+    from gputrace.call import Call
+
+#: Whether spans are made: nobody would end them when nothing settles calls.
+enabled = True
+
+_tracer: Tracer | None = None
+_tracer_of: object = None
+
+#: Wall clock less CLOCK_MONOTONIC, ns. Spans take both ends from one clock, so
+#: that a step of the wall clock never makes a span end before it starts.
+wall_offset_ns = time.time_ns() - time.monotonic_ns()
+
+
+def tracer() -> Tracer:
+    """Return the tracer of the provider that is set now."""
+    global _tracer, _tracer_of  # noqa: PLW0603 - a cache that follows the provider
+    provider = trace_api._TRACER_PROVIDER  # noqa: SLF001 - see call.enter
+    if _tracer is None or _tracer_of is not provider:
+        _tracer = trace_api.get_tracer(catalogue.SCOPE_NAME, schema_url=catalogue.SCHEMA_URL)
+        _tracer_of = provider
+    return _tracer
+
+
+def begin(call: Call) -> None:
+    """Start and attach the span of a call, where its trace is sampled.
+
+    Inside an unsampled trace nothing is made. An unsampled root attaches the
+    non-recording span, so that the work below does not start traces of its own.
+    """
+    if not enabled:
+        return
+    context = context_api.get_current()
+    span_context = trace_api.get_current_span(context).get_span_context()
+    if span_context.is_valid and not span_context.trace_flags.sampled:
+        return
+    with faults.contained("start a span"):
+        now_ns = time.monotonic_ns() + wall_offset_ns
+        span = tracer().start_span(
+            call.site.operation,
+            context,
+            start_time=now_ns,
+            record_exception=False,
+            set_status_on_exception=False,
+        )
+        call.context = trace_api.set_span_in_context(span, context)
+        call.token = context_api.attach(call.context)
+        call.span = span
+
+
+def suspend(call: Call) -> None:
+    """Take the span off this thread until the next step.
+
+    What the body made current in the meantime is kept for that step.
+    """
+    if call.token is not None:
+        call.context = context_api.get_current()
+        context_api.detach(call.token)
+        call.token = None
+
+
+def resume(call: Call) -> None:
+    """Make the span current again for one step."""
+    if call.context is not None:
+        call.token = context_api.attach(call.context)
+
+
+def leave(call: Call, error: BaseException | None) -> None:
+    """Record how the call ended and take its span off this thread.
+
+    The settler ends the span once ``call.context`` is None, never before.
+    """
+    span = call.span
+    if span is not None and span.is_recording():
+        with faults.contained("record how a call ended"):
+            if error is not None:
+                _record_error(span, error, cancelled=call.status == "cancelled")
+            if call.site.attributes:
+                span.set_attributes(call.site.attributes)
+    token = call.token
+    if token is not None:
+        # A block that another task leaves finds a foreign context: not ours to change.
+        if trace_api.get_current_span() is span:
+            context_api.detach(token)
+        call.token = None
+    call.context = None
+
+
+def _record_error(span: Span, error: BaseException, *, cancelled: bool) -> None:
+    span.set_attribute(catalogue.ERROR_TYPE, type(error).__qualname__)
+    if not cancelled:
+        span.record_exception(error)
+        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+
+
+def finish(call: Call, end_ns: int, measured: Mapping[str, str | float]) -> None:
+    """End the span of a settled call.
+
+    Args:
+        call: A call whose thread has left it.
+        end_ns: Its end on CLOCK_MONOTONIC.
+        measured: What the settler found, as span attributes.
+    """
+    span = call.span
+    if span is None or not span.is_recording():
+        return
+    attributes: dict[str, str | float] = {
+        catalogue.OPERATION: call.site.operation,
+        catalogue.FEATURE: call.attribution.feature or catalogue.NO_FEATURE,
+        catalogue.STATUS: call.status or "ok",
+        catalogue.CALL_ID: call.id,
+    }
+    for name in FIELDS[1:]:
+        value = getattr(call.attribution, name)
+        if value is not None:
+            attributes[ATTRIBUTE_OF_FIELD[name]] = value
+    if call.site.code_function:
+        attributes["code.function.name"] = call.site.code_function
+    attributes.update(measured)
+    with faults.contained("end a span"):
+        span.set_attributes(attributes)
+        span.end(end_ns + wall_offset_ns)
