@@ -1,0 +1,106 @@
+"""The service under observation: three product features over two models.
+
+This is what an instrumented application looks like: the functions that run a model
+carry ``track``, the endpoints say on behalf of which feature they call them. The
+stopwatches alone are no part of it: they belong to the driver, which checks the report.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Body, FastAPI
+
+import gputrace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gputrace.demo.models import Models, Reading
+    from gputrace.demo.truth import Stopwatch
+
+SCAN_PREVIEW = "scan-preview"
+ARCHIVE_AUDIT = "archive-audit"
+FORM_ENTRY = "form-entry"
+FEATURES = (SCAN_PREVIEW, ARCHIVE_AUDIT, FORM_ENTRY)
+
+LIGHT_MODEL = "digits-linear"
+HEAVY_MODEL = "digits-cnn-ensemble"
+ESCALATE_BELOW = 0.7
+
+
+# One scanned digit, row by row: 0 is paper and 16 is ink.
+Pixels = Annotated[list[int], Body(embed=True, min_length=64, max_length=64)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the service read, and whether the heavy model was asked as well."""
+
+    digit: int
+    confidence: float
+    escalated: bool = False
+
+
+class Readers:
+    """The two models behind tracked calls."""
+
+    def __init__(self, models: Models) -> None:
+        """Serve these models."""
+        self._models = models
+
+    # The driver's stopwatch runs inside the tracked call: what the SDK does before and
+    # after it charges to nobody, and that is up to a third of a light call.
+    @gputrace.track(operation="read", model=LIGHT_MODEL, stage="light")
+    def light(self, pixels: Sequence[int], stopwatch: Stopwatch) -> Reading:
+        """Read with the light model."""
+        with stopwatch:
+            return self._models.light.read(pixels)
+
+    @gputrace.track(operation="read", model=HEAVY_MODEL, stage="heavy")
+    def heavy(self, pixels: Sequence[int], stopwatch: Stopwatch) -> Reading:
+        """Read with the heavy model."""
+        with stopwatch:
+            return self._models.heavy.read(pixels)
+
+
+def create_service(models: Models, stopwatches: Mapping[str, Stopwatch]) -> FastAPI:
+    """Build the application.
+
+    Args:
+        models: What answers.
+        stopwatches: The driver's, one for each feature.
+    """
+    readers = Readers(models)
+    app = FastAPI(title="Digits", openapi_url=None)
+
+    # Endpoints are coroutines although the models block: on one or two cores a pool of
+    # threads would have the requests fight for the GIL, and the time of a model call on
+    # the host would mostly be the waiting for it.
+    async def scan_preview(pixels: Pixels) -> Answer:
+        """Show at once what a scan probably says."""
+        with gputrace.attribute_to(feature=SCAN_PREVIEW):
+            return _answer(readers.light(pixels, stopwatches[SCAN_PREVIEW]))
+
+    async def archive_audit(pixels: Pixels) -> Answer:
+        """Read as well as this service can, whatever it costs."""
+        with gputrace.attribute_to(feature=ARCHIVE_AUDIT):
+            return _answer(readers.heavy(pixels, stopwatches[ARCHIVE_AUDIT]))
+
+    async def form_entry(pixels: Pixels) -> Answer:
+        """Read with the light model, and again with the heavy one where that is unsure."""
+        stopwatch = stopwatches[FORM_ENTRY]
+        with gputrace.attribute_to(feature=FORM_ENTRY):
+            first = readers.light(pixels, stopwatch)
+            if first.confidence >= ESCALATE_BELOW:
+                return _answer(first)
+            return _answer(readers.heavy(pixels, stopwatch), escalated=True)
+
+    for feature, endpoint in zip(FEATURES, (scan_preview, archive_audit, form_entry), strict=True):
+        app.post(f"/{feature}")(endpoint)
+    return app
+
+
+def _answer(reading: Reading, *, escalated: bool = False) -> Answer:
+    return Answer(digit=reading.digit, confidence=reading.confidence, escalated=escalated)
