@@ -91,13 +91,16 @@ class Scope:
         self.call = call
 
 
+#: Whether any scope was ever mirrored: until then nobody needs to look.
+mirrored = False
+
 current_scope: ContextVar[Scope | Call | None] = ContextVar("gputrace_scope", default=None)
 
 
 def scope_in_force() -> Scope | Call | None:
     """Return the innermost scope or call, from either context."""
     scope = current_scope.get()
-    if scope is None:
+    if scope is None and mirrored:
         scope = context_api.get_current().get(_SCOPE_KEY)  # type: ignore[assignment]
     return scope
 
@@ -143,6 +146,8 @@ def tolerated_fields(given: Mapping[str, Any], where: str) -> dict[str, str]:
 
 def mirror(scope: Scope | Call | None) -> Token[Context]:
     """Put a scope into the OpenTelemetry context too."""
+    global mirrored  # noqa: PLW0603 - a latch
+    mirrored = True
     return context_api.attach(context_api.set_value(_SCOPE_KEY, scope))
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace as trace_api
 
-from gputrace import identity
+from gputrace import attribution, identity
 from gputrace.attribution import UNNAMED, Attribution, current_scope, enclosing_call, mirror, scope_in_force
 from gputrace.devices import selection
 from gputrace.telemetry import spans
@@ -209,17 +209,17 @@ class Call:
         parent: Call | None
         if outer is None:
             parent = None
-            attribution = UNNAMED
+            billed = UNNAMED
         else:
-            attribution = outer.attribution
+            billed = outer.attribution
             parent = outer if outer.__class__ is Call else outer.call  # type: ignore[assignment, union-attr]
             # Work that outlives the call it was started in is an owner of its own.
             if parent is not None and parent.closed:
                 parent = None
         self.parent = parent
         self.root = None if parent is None else parent.root or parent
-        merged = site.merged.get(attribution)
-        self.attribution = site.attribution_under(attribution) if merged is None else merged
+        merged = site.merged.get(billed)
+        self.attribution = site.attribution_under(billed) if merged is None else merged
 
     @property
     def id(self) -> str:
@@ -273,7 +273,7 @@ def enter(site: Site) -> Call:
     if not settling:
         ensure_settled()
     scope = current_scope.get()
-    call = Call(site, scope if scope is not None else scope_in_force())
+    call = Call(site, scope if scope is not None or not attribution.mirrored else scope_in_force())
     call.previous = scope
     if selection.gpu:
         call.timer = selection.timer_for(site.hold, site.devices, site.streams)
@@ -301,7 +301,6 @@ def leave(call: Call, error: BaseException | None = None) -> None:
     # In a foreign context (closed by another task) there is nothing to restore.
     if current_scope.get() is call:
         current_scope.set(call.previous)
-    call.previous = None
     if call.span is not None:
         spans.leave(call, error)
 

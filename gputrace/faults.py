@@ -1,6 +1,6 @@
 """Keeps the faults of gputrace out of the user's program.
 
-The only place with a broad ``except``. A fault is counted, logged once for
+The only place that catches whatever comes. A fault is counted, logged once for
 each place, and raised again when gputrace's own tests run, so that they never
 hide one.
 """
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from types import TracebackType
 
 logger = logging.getLogger("gputrace")
 
@@ -43,9 +42,10 @@ def log_once(key: str, message: str, *arguments: object) -> None:
         logger.warning(message, *arguments)
 
 
-@contextmanager
-def contained(where: str) -> Iterator[None]:
+class contained:  # noqa: N801 - used like a function
     """Run a block whose exceptions must not reach the user.
+
+    An instance keeps nothing between uses: make it once where the block is hot.
 
     Args:
         where: What was being done, for the log: ``"start a span"``.
@@ -53,15 +53,28 @@ def contained(where: str) -> Iterator[None]:
     Raises:
         Exception: The fault itself, only while ``GPUTRACE_RAISE_FAULTS`` is set.
     """
-    global _count  # noqa: PLW0603 - one counter a process
-    try:
-        yield
-    except Exception:
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Swallow an exception, but never an exit or an interrupt."""
+        global _count  # noqa: PLW0603 - one counter a process
+        if error is None or not isinstance(error, Exception):
+            return False
         _count += 1
-        if where not in _logged:
-            _logged.add(where)
-            logger.exception(
-                "gputrace could not %s; the program goes on, later faults of this kind are only counted", where
+        if self._where not in _logged:
+            _logged.add(self._where)
+            logger.error(
+                "gputrace could not %s; the program goes on, later faults of this kind are only counted",
+                self._where,
+                exc_info=error,
             )
-        if os.environ.get(RAISE_VARIABLE):
-            raise
+        return not os.environ.get(RAISE_VARIABLE)

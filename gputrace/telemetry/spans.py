@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
     from gputrace.call import Call
 
+_STARTING = faults.contained("start a span")
+_LEAVING = faults.contained("record how a call ended")
+_ENDING = faults.contained("end a span")
+
 #: Whether spans are made: nobody would end them when nothing settles calls.
 enabled = True
 
@@ -57,7 +61,7 @@ def begin(call: Call) -> None:
     span_context = trace_api.get_current_span(context).get_span_context()
     if span_context.is_valid and not span_context.trace_flags.sampled:
         return
-    with faults.contained("start a span"):
+    with _STARTING:
         now_ns = time.monotonic_ns() + wall_offset_ns
         span = tracer().start_span(
             call.site.operation,
@@ -94,12 +98,11 @@ def leave(call: Call, error: BaseException | None) -> None:
     The settler ends the span once ``call.context`` is None, never before.
     """
     span = call.span
-    if span is not None and span.is_recording():
-        with faults.contained("record how a call ended"):
+    if span is not None and (error is not None or call.site.attributes):
+        with _LEAVING:
             if error is not None:
                 _record_error(span, error, cancelled=call.status == "cancelled")
-            if call.site.attributes:
-                span.set_attributes(call.site.attributes)
+            span.set_attributes(call.site.attributes)
     token = call.token
     if token is not None:
         # A block that another task leaves finds a foreign context: not ours to change.
@@ -140,6 +143,6 @@ def finish(call: Call, end_ns: int, measured: Mapping[str, str | float]) -> None
     if call.site.code_function:
         attributes["code.function.name"] = call.site.code_function
     attributes.update(measured)
-    with faults.contained("end a span"):
+    with _ENDING:
         span.set_attributes(attributes)
         span.end(end_ns + wall_offset_ns)
