@@ -1,0 +1,1 @@
+"""Answers from the files that gputrace wrote. Reads files, never the running SDK."""

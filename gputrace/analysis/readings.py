@@ -1,0 +1,180 @@
+"""What the metric points say about one window of time.
+
+Every counter is cumulative, so its increase over a window is the value at the
+end less the value at the start. Both are read at exports of the same process,
+for all of its series at once: at one export the books agree, between two they
+need not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from gputrace import catalogue
+from gputrace.analysis.survey import NoDataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gputrace.analysis.store import Store
+
+NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of one process, over the window.
+
+    Attributes:
+        process: `service.instance.id`, or what else tells processes apart.
+        metric: Name of the metric.
+        attributes: Those of its points.
+        value: Its increase over the window, in the unit of the metric.
+        fell: Whether the counter ever went backwards, which a counter may not.
+    """
+
+    process: str
+    metric: str
+    attributes: Mapping[str, str]
+    value: float
+    fell: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The readings of one device by one publisher in one process.
+
+    Attributes:
+        process: As in `Series`.
+        publisher: `gputrace.publisher`.
+        device: `hw.id`.
+        start_ns: First reading in the window, Unix time.
+        end_ns: Last reading.
+        wall_s: Sum of the states over the window.
+        elapsed_s: Time by the clock between the first and the last export that show a value.
+        states_s: Sum of the states between the same two exports: the same, where every moment has a state.
+    """
+
+    process: str
+    publisher: str
+    device: str
+    start_ns: int
+    end_ns: int
+    wall_s: float
+    elapsed_s: float
+    states_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """All that the numbers of a report are made of, except percentiles.
+
+    Attributes:
+        series: One entry a series.
+        runs: Who read which device when.
+        start_ns: First export of any process in the window, Unix time.
+        end_ns: Last export.
+        clip_error_s: Largest distance between the asked start and an export that was used for it.
+    """
+
+    series: tuple[Series, ...]
+    runs: tuple[Run, ...]
+    start_ns: int
+    end_ns: int
+    clip_error_s: float = 0.0
+
+
+# The start of the window in each process: its last export before the cut; where
+# older files are gone, its first export that is left; nothing for a process that
+# started after the cut, whose counters all began at 0.
+_PROCESSES = """
+CREATE TEMP TABLE process AS
+SELECT process, min(at_ns) AS first_ns, max(at_ns) AS last_ns, CASE
+    WHEN $cut IS NULL THEN NULL
+    WHEN min(at_ns) <= $cut THEN max(at_ns) FILTER (at_ns <= $cut)
+    WHEN min(start_ns) < $cut THEN min(at_ns) END AS base_ns
+FROM point GROUP BY process
+"""
+
+_WINDOW = """
+SELECT min(coalesce(base_ns, first_ns)), max(last_ns), max(abs(base_ns - $cut))
+FROM process WHERE base_ns IS NULL OR last_ns > base_ns
+"""
+
+_SERIES = """
+SELECT process, metric, attributes,
+    arg_max(value, at_ns) - coalesce(arg_max(value, at_ns) FILTER (at_ns <= base_ns), 0) AS increase,
+    max(value) > arg_max(value, at_ns) AS fell
+FROM point JOIN process USING (process)
+WHERE base_ns IS NULL OR last_ns > base_ns
+GROUP BY process, metric, delta, start_ns, attributes
+"""
+
+# A new series shows 0 in its first export, whatever it holds; so a run begins where
+# the later exports say that it did, and clocks are compared from the first value on.
+_RUNS = """
+WITH export AS (
+    SELECT process, base_ns, at_ns, sum(value) AS states,
+        list_filter(attributes, lambda item: item[1] = $publisher)[1][2] AS publisher,
+        list_filter(attributes, lambda item: item[1] = $device)[1][2] AS device
+    FROM point JOIN process USING (process)
+    WHERE metric = $metric AND (base_ns IS NULL OR last_ns > base_ns)
+    GROUP BY ALL),
+run AS (
+    SELECT process, publisher, device, max(at_ns) AS end_ns, arg_max(states, at_ns) AS end_states,
+        coalesce(arg_max(states, at_ns) FILTER (at_ns <= base_ns), 0) AS base_states,
+        max(at_ns) FILTER (at_ns <= base_ns) AS base_at,
+        min(at_ns - CAST(states * 1e9 AS BIGINT)) AS began_ns,
+        min(at_ns) FILTER (states > 0) AS shown_at, arg_min(states, at_ns) FILTER (states > 0) AS shown
+    FROM export GROUP BY process, publisher, device)
+SELECT process, coalesce(publisher, ''), coalesce(device, ''),
+    CASE WHEN base_states > 0 THEN base_at ELSE began_ns END AS start_ns, end_ns, end_states - base_states,
+    (end_ns - CASE WHEN base_states > 0 THEN base_at ELSE coalesce(shown_at, end_ns) END) / 1e9,
+    end_states - CASE WHEN base_states > 0 THEN base_states ELSE coalesce(shown, end_states) END
+FROM run ORDER BY device, start_ns
+"""
+
+
+def utc(at_ns: int) -> str:
+    """Return Unix nanoseconds as ISO 8601 in UTC, to the microsecond."""
+    moment = datetime.fromtimestamp(at_ns // NS, tz=timezone.utc)
+    return moment.replace(microsecond=at_ns % NS // 1000).isoformat(timespec="microseconds")[:-6] + "Z"
+
+
+def read(store: Store, since_ns: int | None = None) -> Readings:
+    """Read every series over the window.
+
+    Args:
+        store: A store whose points are loaded.
+        since_ns: Start of the window, Unix time in nanoseconds; all data if `None`.
+
+    Raises:
+        NoDataError: There are no points of gputrace, or none after `since_ns`.
+    """
+    count, last_ns = store.rows("SELECT count(*), max(at_ns) FROM point")[0]
+    if not count:
+        message = (
+            "There is OTLP/JSON, but no metric of gputrace in it. Are these the files of a program "
+            "that uses gputrace, and did it run long enough for one export?"
+        )
+        raise NoDataError(message)
+    if since_ns is not None and last_ns <= since_ns:
+        message = (
+            f"No reading after {utc(since_ns)}: the last one is of {utc(last_ns)}. Give an earlier --since."
+        )
+        raise NoDataError(message)
+    store.rows(_PROCESSES, {"cut": since_ns})
+    series = tuple(
+        Series(process, metric, {key: text for key, text in attributes if text is not None}, value, fell)
+        for process, metric, attributes, value, fell in store.rows(_SERIES)
+    )
+    names = {
+        "metric": catalogue.DEVICE_TIME.name,
+        "publisher": catalogue.PUBLISHER,
+        "device": catalogue.HW_ID,
+    }
+    runs = tuple(Run(*row) for row in store.rows(_RUNS, names))
+    start_ns, end_ns, distance_ns = store.rows(_WINDOW, {"cut": since_ns})[0]
+    return Readings(series, runs, start_ns, end_ns, (distance_ns or 0) / NS)

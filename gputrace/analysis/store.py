@@ -1,0 +1,291 @@
+"""OTLP/JSON lines as two DuckDB tables: points of metrics, and calls from spans.
+
+Nothing of a line is trusted. A line that is not JSON, or is JSON of something
+else, is counted and left out. Attributes are taken out by one JSON path for
+all keys and one for all values: that is four times as fast as looking up each.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from gputrace import catalogue
+from gputrace.analysis.survey import METRICS, SPANS, Advance, FileFacts, Survey
+
+READ_METRICS = (
+    catalogue.FEATURE_TIME,
+    catalogue.FEATURE_COST,
+    catalogue.FEATURE_ENERGY,
+    catalogue.DEVICE_TIME,
+    catalogue.DEVICE_COST,
+    catalogue.DEVICE_OVERLAP_TIME,
+    catalogue.CALLS,
+    catalogue.SDK_LOST,
+    catalogue.SDK_UNMEASURED,
+    catalogue.SDK_FOLDED,
+    catalogue.SDK_FAULTS,
+)
+
+_POLL_S = 0.1
+_LINE_MARGIN_BYTES = 8 << 20  # A file may grow between the survey and the reading.
+_DEFAULT_LINE_BYTES = 16 << 20
+
+# In one attribute each of `key` and `value.*` occurs once, so both lists align;
+# only an empty value (`{}`) breaks that, and takes the slow way.
+_MACROS = """
+CREATE TEMP MACRO attribute_keys(owner) AS json_extract_string(owner, '$.attributes[*].key');
+CREATE TEMP MACRO attribute_values(owner) AS CASE
+    WHEN len(json_extract_string(owner, '$.attributes[*].value.*')) = len(attribute_keys(owner))
+    THEN json_extract_string(owner, '$.attributes[*].value.*')
+    ELSE list_transform(
+        json_extract(owner, '$.attributes[*]'),
+        lambda item: json_extract_string(item, '$.value.*')[1])
+    END;
+CREATE TEMP MACRO lookup(keys, vals, name) AS vals[list_position(keys, name)];
+CREATE TEMP MACRO is_known(line) AS
+    json_exists(line, '$.resourceMetrics') OR json_exists(line, '$.resourceSpans')
+    OR json_exists(line, '$.resourceLogs');
+CREATE TEMP MACRO or_bad(line, parts) AS CASE
+    WHEN line IS NULL THEN [NULL]
+    WHEN len(parts) > 0 THEN parts
+    WHEN is_known(line) THEN []
+    ELSE [NULL] END;
+"""
+
+# A row whose `part` is NULL stands for a line that could not be used.
+_POINTS = """
+CREATE TEMP TABLE raw_point AS
+WITH line AS (SELECT filename, json FROM {source}),
+resource AS (
+    SELECT filename, unnest(or_bad(json, json_extract(json, '$.resourceMetrics[*]'))) AS resource FROM line),
+owner AS (
+    SELECT filename, json_extract(resource, '$.resource') AS owner,
+        unnest(coalesce(json_extract(resource, '$.scopeMetrics[*].metrics[*]'), [NULL])) AS metric
+    FROM resource),
+named AS (
+    SELECT filename, metric,
+        coalesce(lookup(attribute_keys(owner), attribute_values(owner), 'service.instance.id'),
+            CAST(owner AS VARCHAR), filename) AS process,
+        json_extract_string(metric, ['$.name', '$.sum.aggregationTemporality']) AS head
+    FROM owner),
+part AS (
+    SELECT filename, process, head[1] AS metric,
+        coalesce(head[2] IN ('1', 'AGGREGATION_TEMPORALITY_DELTA'), false) AS delta,
+        unnest(CASE WHEN metric IS NULL THEN [NULL]
+            WHEN list_contains(?, head[1]) THEN json_extract(metric, '$.sum.dataPoints[*]')
+            ELSE [] END) AS part
+    FROM named),
+field AS (
+    SELECT filename, process, metric, delta, part, attribute_keys(part) AS keys,
+        attribute_values(part) AS vals,
+        json_extract_string(part, ['$.startTimeUnixNano', '$.timeUnixNano', '$.asDouble', '$.asInt']) AS field
+    FROM part)
+SELECT filename, part IS NULL AS bad, process, metric, delta,
+    CASE WHEN delta THEN 0 ELSE coalesce(TRY_CAST(field[1] AS BIGINT), 0) END AS start_ns,
+    TRY_CAST(field[2] AS BIGINT) AS at_ns,
+    list_sort(list_zip(keys, vals)) AS attributes,
+    coalesce(TRY_CAST(field[3] AS DOUBLE), TRY_CAST(field[4] AS DOUBLE)) AS value
+FROM field
+"""
+
+# The same export may lie in two copies of a file; then it counts once.
+_DISTINCT_POINTS = """
+CREATE TEMP TABLE point AS
+SELECT process, metric, delta, start_ns, at_ns, attributes, max(value) AS value
+FROM raw_point
+WHERE NOT bad AND at_ns IS NOT NULL AND isfinite(value)
+GROUP BY ALL
+"""
+
+_CUMULATE_DELTAS = """
+CREATE OR REPLACE TEMP TABLE point AS
+SELECT process, metric, delta, start_ns, at_ns, attributes,
+    CASE WHEN delta THEN sum(value) OVER (
+        PARTITION BY process, metric, delta, start_ns, attributes ORDER BY at_ns) ELSE value END AS value
+FROM point
+"""
+
+# Most lines hold spans of one scope; only a mixed line is taken apart by scope.
+_CALLS = """
+CREATE TEMP TABLE raw_call AS
+WITH line AS (SELECT filename, json FROM {source}),
+scoped AS (
+    SELECT filename, json,
+        json_extract_string(json, '$.resourceSpans[*].scopeSpans[*].scope.name') AS names,
+        len(json_extract_string(json, '$.resourceSpans[*].scopeSpans[*].spans[0].spanId')) AS scopes
+    FROM line),
+part AS (
+    SELECT filename, unnest(CASE
+        WHEN json IS NULL OR (scopes = 0 AND NOT is_known(json)) THEN [NULL]
+        WHEN len(names) = scopes AND list_distinct(names) = [$scope]
+        THEN json_extract(json, '$.resourceSpans[*].scopeSpans[*].spans[*]')
+        WHEN NOT list_contains(names, $scope) THEN []
+        ELSE flatten(list_transform(
+            list_filter(
+                json_extract(json, '$.resourceSpans[*].scopeSpans[*]'),
+                lambda item: json_extract_string(item, '$.scope.name') = $scope),
+            lambda item: json_extract(item, '$.spans[*]'))) END) AS part
+    FROM scoped),
+field AS (
+    SELECT filename, part, attribute_keys(part) AS keys, attribute_values(part) AS vals,
+        json_extract_string(part, ['$.startTimeUnixNano', '$.endTimeUnixNano', '$.name']) AS field
+    FROM part)
+SELECT filename, part IS NULL AS bad, TRY_CAST(field[2] AS BIGINT) AS end_ns,
+    (TRY_CAST(field[2] AS BIGINT) - TRY_CAST(field[1] AS BIGINT)) / 1e9 AS wall_s,
+    TRY_CAST(lookup(keys, vals, $device_time) AS DOUBLE) AS device_s,
+    lookup(keys, vals, $feature) AS feature,
+    coalesce(lookup(keys, vals, $operation), field[3]) AS operation,
+    lookup(keys, vals, $model) AS model, lookup(keys, vals, $variant) AS variant,
+    lookup(keys, vals, $stage) AS stage, lookup(keys, vals, $tenant) AS tenant,
+    lookup(keys, vals, $status) AS status, lookup(keys, vals, $time_source) AS time_source,
+    lookup(keys, vals, $hw_type) AS hw_type
+FROM field
+"""
+
+_CALL_PARAMETERS = {
+    "scope": catalogue.SCOPE_NAME,
+    "device_time": catalogue.CALL_DEVICE_TIME,
+    "feature": catalogue.FEATURE,
+    "operation": catalogue.OPERATION,
+    "model": catalogue.MODEL,
+    "variant": catalogue.VARIANT,
+    "stage": catalogue.STAGE,
+    "tenant": catalogue.TENANT,
+    "status": catalogue.STATUS,
+    "time_source": catalogue.TIME_SOURCE,
+    "hw_type": catalogue.HW_TYPE,
+}
+
+
+class FilesChangedError(Exception):
+    """A surveyed file was gone or renamed when it was to be read; survey again."""
+
+
+class Store:
+    """An in-memory DuckDB over the files of one survey. Close it after use."""
+
+    def __init__(self, found: Survey, advance: Advance | None = None) -> None:
+        """Open the database; nothing is read yet.
+
+        Args:
+            found: The files, as surveyed.
+            advance: Told how far each reading is.
+        """
+        self._found = found
+        self._advance = advance
+        self._bad: dict[str, Counter[str]] = {}
+        self._connection = duckdb.connect(
+            config={
+                # A report never goes to the network, and never leaves `.tmp` in the user's folder.
+                "autoinstall_known_extensions": "false",
+                "temp_directory": str(Path(tempfile.gettempdir()) / "gputrace-report"),
+                "preserve_insertion_order": "false",
+            }
+        )
+        self._connection.execute(_MACROS)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._connection.close()
+
+    def rows(self, sql: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+        """Run one query on the loaded tables and return all of its rows."""
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def load_points(self) -> None:
+        """Fill the table `point`: every reading of the metrics that a report uses.
+
+        Raises:
+            FilesChangedError: A file is no longer where the survey saw it.
+        """
+        files = self._found.holding(METRICS)
+        names = [metric.name for metric in READ_METRICS]
+        self._load(METRICS, files, _POINTS, [names], "raw_point", "Reading metrics")
+        self._connection.execute(_DISTINCT_POINTS)
+        self._connection.execute("DROP TABLE raw_point")
+        if self.rows("SELECT count(*) FROM point WHERE delta")[0][0]:
+            self._connection.execute(_CUMULATE_DELTAS)
+
+    def load_calls(self) -> None:
+        """Fill the table `raw_call`: one row a span of gputrace.
+
+        Raises:
+            FilesChangedError: A file is no longer where the survey saw it.
+        """
+        self._load(SPANS, self._found.holding(SPANS), _CALLS, _CALL_PARAMETERS, "raw_call", "Reading spans")
+
+    def skipped(self) -> dict[Path, int]:
+        """Return the number of lines that could not be used, by file; only files that have any."""
+        counts: dict[Path, int] = {}
+        for file in self._found.files:
+            seen = [bad[str(file.path)] for signal, bad in self._bad.items() if file.holds(signal)]
+            # Files that no query read are known from their first bytes alone.
+            count = max(seen) if seen else file.lines[None]
+            if count:
+                counts[file.path] = count
+        return counts
+
+    def _load(  # noqa: PLR0913 - each names one part of a load; bundling them would only hide it
+        self, signal: str, files: tuple[FileFacts, ...], sql: str, parameters: Any, table: str, stage: str
+    ) -> None:
+        query = sql.replace("{source}", _source(files))
+        try:
+            self._run(query, parameters, stage)
+        except duckdb.IOException as error:
+            message = f"{self._found.source}: a file went away while it was read ({error})"
+            raise FilesChangedError(message) from error
+        bad = self.rows(f"SELECT filename, count(*) FROM {table} WHERE bad GROUP BY filename")  # noqa: S608
+        self._bad[signal] = Counter(dict(bad))
+
+    def _run(self, query: str, parameters: Any, stage: str) -> None:
+        if self._advance is None:
+            self._connection.execute(query, parameters)
+            return
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._connection.execute(query, parameters)
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+                failures.append(error)
+
+        worker = threading.Thread(target=work, name="gputrace-report", daemon=True)
+        worker.start()
+        try:
+            while worker.is_alive():
+                worker.join(_POLL_S)
+                self._advance(stage, max(0.0, self._connection.query_progress() / 100))
+        except BaseException:
+            self._connection.interrupt()
+            worker.join()
+            raise
+        if failures:
+            raise failures[0]
+        self._advance(stage, 1.0)
+
+
+def _source(files: tuple[FileFacts, ...]) -> str:
+    """Return the table function over these files, or an empty table if there are none."""
+    if not files:
+        return "(SELECT NULL AS filename, NULL::JSON AS json WHERE false)"
+    paths = ", ".join(_quoted(file.path) for file in files)
+    longest = max(file.longest for file in files) + _LINE_MARGIN_BYTES
+    # Larger buffers make every read slower, so they grow only for lines that need it.
+    size = f", maximum_object_size={longest}" if longest > _DEFAULT_LINE_BYTES else ""
+    return (
+        f"read_json_objects([{paths}], format='newline_delimited', ignore_errors=true,"
+        f" filename=true, compression='uncompressed'{size})"
+    )
+
+
+def _quoted(path: Path) -> str:
+    # DuckDB takes every path for a glob.
+    pattern = re.sub(r"[\[*?]", lambda special: f"[{special[0]}]", str(path))
+    return "'" + pattern.replace("'", "''") + "'"
