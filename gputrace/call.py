@@ -44,7 +44,7 @@ HOLD_CALL = "call"
 HOLD_NONE = "none"
 HOLDS = (HOLD_STEPS, HOLD_CALL, HOLD_NONE)
 
-#: Calls that entered and were not drained by the settler yet.
+#: Calls that entered and were not drained yet: the queue of the settler in force.
 queue: deque[Call] = deque()
 
 #: Takes a mark on the host: nanoseconds on CLOCK_MONOTONIC.
@@ -253,11 +253,14 @@ def stop_recording() -> None:
     settling = True
 
 
-def record() -> None:
-    """Record calls from now on: something settles them."""
+def record(settled: deque[Call]) -> None:
+    """Record calls from now on.
+
+    Args:
+        settled: The queue of the settler that takes them.
+    """
     global queue, settling  # noqa: PLW0603 - state of a process
-    if queue.maxlen == 0:
-        queue = deque()
+    queue = settled
     settling = True
 
 

@@ -212,7 +212,7 @@ def _install_providers(runtime: Runtime) -> None:
 
 def _start(runtime: Runtime) -> None:
     runtime.start()
-    calls.record()
+    calls.record(runtime.settler.queue)
     spans.enabled = True
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)

@@ -50,6 +50,8 @@ class Settler:
     ) -> None:
         self.totals = totals
         self.on_settled = on_settled
+        #: Where calls enter; the hot path appends to the queue of the settler in force.
+        self.queue: deque[Call] = deque()
         self.accounts: dict[Any, Account] = {}
         self._ledger: Ledger[int] = Ledger()
         self._followed: list[Followed] = []
@@ -93,10 +95,15 @@ class Settler:
             self._wake.wait(max(TICK_S, 9 * (monotonic() - began)))
             self._wake.clear()
 
-    def tick(self) -> None:
-        """Settle once, and hand on what was settled."""
+    def tick(self, *, users_thread: bool = False) -> None:
+        """Settle once, and hand on what was settled.
+
+        Args:
+            users_thread: This runs on a thread of the user's, where events may be
+                read even if the thread's stream capture mode cannot be exchanged.
+        """
         with self._state_lock:
-            self._settle()
+            self._settle(users_thread=users_thread)
         self._emit()
 
     def flush(self, deadline: float) -> bool:
@@ -109,7 +116,7 @@ class Settler:
             Whether all of them were settled.
         """
         while True:
-            self.tick()
+            self.tick(users_thread=True)
             with self._state_lock:
                 outstanding = any(followed.call.closed for followed in self._followed)
             if not outstanding:
@@ -126,26 +133,29 @@ class Settler:
         with self._state_lock:
             with faults.contained("settle calls"):
                 self._settle()
-            queue_length = len(self._followed) + len(calls.queue)
+            queue_length = len(self._followed) + len(self.queue)
             accounts = list(self.accounts.values())
             return self.totals.snapshot(accounts, identity.instance_id(), queue_length)
 
     # --- one tick ----------------------------------------------------------
 
-    def _settle(self) -> None:
+    def _settle(self, *, users_thread: bool = False) -> None:
         now_ns = calls.clock()
         for account in self.accounts.values():
             account.sample(now_ns)
         self._drain()
-        with cuda.relaxed_capture():
+        with cuda.relaxed_capture(users_thread=users_thread) as readable:
             frontiers = self._read_calls(now_ns)
+        if not readable:
+            # Events were not asked, so nothing is known of when they happened.
+            frontiers = {account: at for account, at in frontiers.items() if account is self._host}
         for account, frontier_ns in frontiers.items():
             self._charge(account, frontier_ns)
         self._finish(now_ns)
         self._last_ns = now_ns
 
     def _drain(self) -> None:
-        queue = calls.queue
+        queue = self.queue
         while queue:
             call = queue.popleft()
             followed = call.settled = Followed(call, self._last_ns)
@@ -153,7 +163,7 @@ class Settler:
             if timer is None:
                 if call.site.hold is not calls.HOLD_NONE and self._host is not None:
                     self._open(followed, ((self._host, None),))
-            elif not isinstance(timer, selection.Untimed):
+            elif not isinstance(timer, selection.Untimed) and timer.slots:
                 self._open(followed, [(self._account(slot), i) for i, slot in enumerate(timer.slots)])
             self._followed.append(followed)
 
@@ -348,11 +358,9 @@ class Settler:
                     self._ledger.stop(followed.number, lane.account.device.id, lane.account.frontier_ns)
             self._ledger.close(followed.number)
             del self._by_number[followed.number]
-        if any(lane.broken for lane in followed.lanes) and not any(lane.account.lost for lane in followed.lanes):
-            self._count_unmeasured("graph_capture")
-        timer = call.timer
-        if isinstance(timer, selection.Untimed) and timer.began_uninitialised and cuda.initialised():
-            self._count_unmeasured("cuda_initialised_inside")
+        reason = _why_unmeasured(call)
+        if reason is not None and not any(lane.account.lost for lane in followed.lanes):
+            self._count_unmeasured(reason)
         self._release(followed, call.marks)
         series = self.totals.call_series(call, account, call.status or "ok")
         self.totals.calls[series] += 1
@@ -397,6 +405,15 @@ class Settler:
 
 def _event_order(event: DeviceEvent) -> tuple[int, int, int]:
     return event[:3]
+
+
+def _why_unmeasured(call: Call) -> str | None:
+    timer = call.timer
+    if timer is None:
+        return None
+    if isinstance(timer, selection.Untimed):
+        return "cuda_initialised_inside" if timer.began_uninitialised and cuda.initialised() else None
+    return timer.unmeasured
 
 
 def _host_ns(mark: Any) -> int:

@@ -93,12 +93,13 @@ class Timer(Protocol):
         slots: The pairs on which each mark records an event.
         estimated: Another stream was current at exit than at entry, so that
             the interval does not cover all of the call's work.
-        host_ns: Time of the last mark, for callers that need both clocks.
+        unmeasured: Why the call could not be timed, None where it could.
     """
 
     slots: tuple[Slot, ...]
     estimated: bool
+    unmeasured: str | None
 
     def mark(self) -> Mark | None:
-        """Record one event a slot, now. None where the stream is being captured."""
+        """Record one event a slot, now. None where that was not possible; ``unmeasured`` says why."""
         ...
