@@ -29,7 +29,7 @@ MODULES = ("fastapi", "httpx", "ray", "sklearn", "torch", "uvicorn")
 # What gputrace would contain in a user's program must fail its own tests, in their subprocesses too.
 os.environ["GPUTRACE_RAISE_FAULTS"] = "1"
 
-# A slow machine is no failure: no test judges time, hypothesis neither. CI tries the same examples every time,
+# A slow machine is no failure: no test judges time, hypothesis neither. CI tries the same examples each time,
 # so that it judges the change; new ones are tried wherever else the tests run.
 hypothesis.settings.register_profile("gputrace", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("gputrace")
