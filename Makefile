@@ -113,13 +113,15 @@ format: $(VENV)/.dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# mypy knows no package-dir, so it reads gputrace through links laid out as it is installed.
+# mypy knows no package-dir, so it reads gputrace through links laid out as it is installed. The cache is apart
+# from that of a plain `mypy gputrace`, which sees other packages and would mislead it.
 TYPED := build/typed/gputrace
+MYPY = MYPYPATH=build/typed $(BIN)/mypy --cache-dir build/mypy
 types: $(VENV)/.dev ## mypy, strict
 	@rm -rf $(TYPED) && mkdir -p $(TYPED)
 	@ln -s $(CURDIR)/gputrace/* $(CURDIR)/exporters $(CURDIR)/integrations $(TYPED)/
-	MYPYPATH=build/typed $(BIN)/mypy -p gputrace
-	$(if $(wildcard tests/typing/*.py),MYPYPATH=build/typed $(BIN)/mypy $(wildcard tests/typing/*.py))
+	$(MYPY) -p gputrace
+	$(if $(wildcard tests/typing/*.py),$(MYPY) $(wildcard tests/typing/*.py))
 
 wheel-test: $(VENV)/.dev ## build the distributions, install them, import every module
 	$(BIN)/python -m pytest -m wheel tests/test_packaging.py $(ARGS)
