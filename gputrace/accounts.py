@@ -77,9 +77,26 @@ class Account:
 
 
 class EventAccount(Account):
-    """A GPU. Until something reads it, what is not charged is unknown, never idle."""
+    """A GPU. Until something reads it, what is not charged is unknown, never idle.
+
+    Args:
+        device: The GPU.
+    """
 
     device: EventDevice
+
+    def __init__(self, device: EventDevice) -> None:
+        # Where its clock stands is known once the first event was read.
+        super().__init__(device, 0)
+        self._begun = False
+
+    def instants(self, frontier_ns: int) -> Iterator[int]:
+        """Yield the frontier; its time begins with the first, or with an event before that."""
+        if not self._begun:
+            self._begun = True
+            first_ns = self.events[0][0] if self.events else frontier_ns
+            self.begins_ns = self.frontier_ns = min(first_ns, frontier_ns)
+        return super().instants(frontier_ns)
 
     @property
     def error_ns(self) -> int:

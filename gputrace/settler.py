@@ -171,7 +171,7 @@ class Settler:
         device: EventDevice = slot.device
         account = self.accounts.get(device.id)
         if account is None:
-            account = self.accounts[device.id] = EventAccount(device, self._last_ns)
+            account = self.accounts[device.id] = EventAccount(device)
         return account
 
     def _open(self, followed: Followed, lanes: Iterable[tuple[Account, int | None]]) -> None:
@@ -196,7 +196,7 @@ class Settler:
         )
 
     def _read_calls(self, now_ns: int) -> dict[Account, int]:
-        frontiers = {account: now_ns - account.error_ns for account in self.accounts.values() if not account.lost}
+        bounds = dict.fromkeys(self.accounts.values(), now_ns)
         for followed in self._followed:
             call = followed.call
             # In this order: see the module ``call``.
@@ -205,13 +205,13 @@ class Settler:
             if not pending:
                 followed.known_ns = now_ns
             for lane in followed.lanes:
-                account = lane.account
-                if pending and account in frontiers:
-                    frontiers[account] = min(frontiers[account], followed.known_ns - account.error_ns)
+                if pending:
+                    bounds[lane.account] = min(bounds[lane.account], followed.known_ns)
                 if lane.read < seen:
                     self._read_lane(lane, seen)
             self._trim(followed, seen, closed=closed)
-        return frontiers
+        # The first event read tells how well a device's clock is known, so this comes last.
+        return {account: at_ns - account.error_ns for account, at_ns in bounds.items()}
 
     def _read_lane(self, lane: Lane, seen: int) -> None:
         """Turn the marks that have happened into events of the device, in order."""

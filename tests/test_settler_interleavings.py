@@ -1,0 +1,238 @@
+"""Every interleaving of a call with a tick: what is streamed equals what is computed offline."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gputrace
+from gputrace import call as calls
+from gputrace import catalogue
+from gputrace.ledger import SCALE, Interval, charge
+from gputrace.settler import Settler
+from gputrace.testing import RecordedCall, Recorder, Stepper, VirtualClock, VirtualGpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gputrace.following import Followed
+
+MARKS: dict[calls.Call, list[int]] = {}
+USER_CODE = (calls.enter, calls.leave, calls.suspend, calls.resume, calls._mark, calls.Call.__init__)
+TICK_CODE = (Settler._settle, Settler._drain, Settler._open, Settler._read_calls, Settler._charge, Settler._finish)
+
+
+@pytest.fixture(autouse=True)
+def forgotten_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the marks that the settler forgets once they are read."""
+    MARKS.clear()
+
+    def keep(_: Settler, followed: Followed, marks: list[int]) -> None:
+        MARKS.setdefault(followed.call, []).extend(marks)
+
+    monkeypatch.setattr(Settler, "_release", keep)
+
+
+def intervals_of(settled: Sequence[RecordedCall]) -> list[Interval]:
+    rows = []
+    for recorded in settled:
+        call = recorded.call
+        parent = call.parent
+        while parent is not None and parent.site.hold == "none":
+            parent = parent.parent
+        root = call.root or call
+        if call.site.hold == "none":
+            continue
+        marks = MARKS[call]
+        rows += [
+            Interval(
+                call.call_number,
+                root.call_number,
+                "host",
+                start,
+                end,
+                parent=None if parent is None else parent.call_number,
+                weight=root.site.weight,
+            )
+            for start, end in zip(marks[::2], marks[1::2], strict=True)
+        ]
+    return rows
+
+
+def assert_streamed_equals_offline(recorder: Recorder) -> None:
+    settled = recorder.settled()
+    offline = charge(intervals_of(settled), exact=True)
+    for recorded in settled:
+        exact = offline.calls.get(recorded.call.call_number, Fraction(0))
+        assert abs(Fraction(recorded.charged, SCALE) - exact) < Fraction(1, 2**20)
+    total = sum(recorder.settler.totals.time.values())
+    assert total == SCALE * sum(offline.devices.values())
+
+
+def assert_balanced(recorder: Recorder, before: dict[str, float]) -> dict[str, float]:
+    """Nothing that was published may ever be taken back, and the twins agree at any moment."""
+    shown = recorder.settler.snapshot()
+    charged = sum(
+        seconds for attributes, seconds in shown.device_time_s if attributes[catalogue.DEVICE_STATE] == "charged"
+    )
+    now = {str(attributes): seconds for attributes, seconds in shown.feature_time_s}
+    assert sum(now.values()) == pytest.approx(charged, abs=1e-15)
+    assert all(now.get(series, -1.0) >= seconds for series, seconds in before.items())
+    return now
+
+
+def nested() -> None:
+    with gputrace.span("outer", feature="a"), gputrace.span("inner", feature="b"):
+        pass
+
+
+def generator() -> None:
+    @gputrace.track(feature="stream")
+    def items():  # noqa: ANN202
+        yield 1
+        with gputrace.span("inside"):
+            yield 2
+
+    list(items())
+
+
+@pytest.mark.parametrize("work", [nested, generator])
+def test_ticks_at_every_line_of_the_users_thread(work: Callable[[], None]) -> None:
+    with Recorder(VirtualClock(step_ns=7)) as recorder:
+        other = gputrace.span("other", feature="c", weight=3)
+        other.__enter__()
+        stepper = Stepper(work, USER_CODE)
+        published: dict[str, float] = {}
+        stops = 0
+        while stepper.step():
+            stops += 1
+            recorder.settle()
+            published = assert_balanced(recorder, published)
+        other.__exit__(None, None, None)
+        assert stops > 50
+        assert_streamed_equals_offline(recorder)
+
+
+def test_one_tick_at_each_single_stop() -> None:
+    """A tick at one stop only, so that the ticks before do not hide a fault of that one."""
+    stop, finished = 0, False
+    while not finished:
+        with Recorder(VirtualClock(step_ns=7)) as recorder:
+            other = gputrace.span("other", weight=2)
+            other.__enter__()
+            stepper = Stepper(nested, USER_CODE)
+            finished = not all(stepper.step() for _ in range(stop + 1))
+            recorder.settle()
+            if not finished:
+                stepper.finish()
+            other.__exit__(None, None, None)
+            assert_streamed_equals_offline(recorder)
+        stop += 1
+    assert stop > 40
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 3])
+def test_the_user_goes_on_at_every_line_of_a_tick(ahead: int) -> None:
+    """The tick stands still at each of its lines while calls enter and leave."""
+    steps: list[Callable[[], object]] = []
+
+    def enter_and_leave() -> None:
+        block = gputrace.span("block")
+        steps.extend((block.__enter__, lambda: block.__exit__(None, None, None)))
+
+    with Recorder(VirtualClock(step_ns=7)) as recorder:
+        for _ in range(60):
+            enter_and_leave()
+        for _ in range(ahead):
+            steps.pop(0)()
+        done = False
+        published: dict[str, float] = {}
+        while not done:
+            tick = Stepper(recorder.settler.tick, TICK_CODE)
+            while tick.step():
+                if steps:
+                    steps.pop(0)()
+                else:
+                    done = True
+            published = assert_balanced(recorder, published)
+        assert_streamed_equals_offline(recorder)
+
+
+def test_a_thread_that_stalls_between_queue_and_mark_delays_what_is_final() -> None:
+    clock = VirtualClock(step_ns=1)
+    with Recorder(clock) as recorder:
+        stepper = Stepper(lambda: gputrace.span("stalled").__enter__(), (calls.enter,))
+        while stepper.step():
+            if recorder.settler.queue:
+                break
+        recorder.settle()
+        with gputrace.span("other", feature="seen"):
+            clock.advance(1_000)
+        assert "seen" not in recorder.time_by() or recorder.time_by()["seen"] == 0.0
+        stepper.finish()
+        assert recorder.time_by()["seen"] > 0.0
+
+
+OPERATIONS = st.lists(
+    st.tuples(st.sampled_from(["enter", "leave", "tick", "wait"]), st.integers(0, 3), st.integers(0, 50)),
+    max_size=60,
+)
+
+
+@given(OPERATIONS)
+def test_random_schedules_and_ticks(operations: list[tuple[str, int, int]]) -> None:
+    """Four owners open and close nested calls; ticks fall anywhere."""
+    clock = VirtualClock()
+    with Recorder(clock) as recorder:
+        stacks: dict[int, list[calls.Call]] = {owner: [] for owner in range(4)}
+        sites = {
+            owner: calls.Site(f"owner-{owner}", {"feature": str(owner)}, weight=owner + 1) for owner in range(4)
+        }
+
+        def enter(owner: int) -> None:
+            outer = stacks[owner][-1] if stacks[owner] else None
+            previous = calls.current_scope.get()
+            calls.current_scope.set(outer)
+            stacks[owner].append(calls.enter(sites[owner]))
+            calls.current_scope.set(previous)
+
+        for operation, owner, ns in operations:
+            if operation == "enter":
+                enter(owner)
+            elif operation == "leave" and stacks[owner]:
+                calls.leave(stacks[owner].pop())
+            elif operation == "tick":
+                recorder.settle()
+            else:
+                clock.advance(ns)
+        for stack in stacks.values():
+            while stack:
+                calls.leave(stack.pop())
+        assert_streamed_equals_offline(recorder)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5_000_000), st.booleans()), max_size=30))
+def test_random_kernels_on_streams_sum_to_what_the_device_was_held(
+    kernels: list[tuple[int, int, bool]],
+) -> None:
+    with VirtualGpu(devices=1) as gpu, Recorder(gpu.host_ns) as recorder:
+        gpu.init()
+        streams = [gpu.Stream() for _ in range(3)]
+        for stream, duration_ns, tick in kernels:
+            with gpu.stream(streams[stream]), gputrace.span(f"stream-{stream}"):
+                gpu.launch(duration_ns)
+            gpu.advance(1_000_000)
+            if tick:
+                recorder.settle()
+        gpu.advance(200_000_000)
+        recorder.settle()
+        held = sorted((entry.start_ns, entry.end_ns) for entry in gpu.log if entry.kind == "kernel")
+        union, reached = 0, 0
+        for start_ns, end_ns in held:
+            union += max(0, end_ns - max(start_ns, reached))
+            reached = max(reached, end_ns)
+        assert sum(recorder.settler.totals.time.values()) / SCALE == pytest.approx(union, abs=2_000)
