@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: Bound before anything is known; no reference with a wider bracket is believed.
 UNKNOWN_NS = 1_000_000_000
-#: Room for drift between two renewals, on either side.
-SLACK_NS = 50_000
+#: Room for drift between two renewals, on either side: 100 ppm for the second before the rate is known.
+SLACK_NS = 100_000
 #: Only a bracket narrower than this says how fast the device's clock runs.
 NARROW_NS = 100_000
 
