@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 _PIPED_WIDTH = 100
 _LISTED_DEVICES = 16
 _ABSENT = "–"
+_LABEL_WIDTH = len("untracked")
+_NO_LIMIT = 10_000
+# Top, right, bottom, left of a cell; the box adds one column between two cells.
+_WIDE = (0, 1, 0, 0)
+_TIGHT = (0, 0, 0, 0)
 
 
 def print_report(report: SpendReport, console: Console) -> None:
@@ -28,18 +33,27 @@ def print_report(report: SpendReport, console: Console) -> None:
 
     Args:
         report: The numbers.
-        console: Where to. One that is no terminal gets all columns unfolded, at least 100 wide.
+        console: Where to. One that is no terminal gets every column unfolded, at least 100 wide.
     """
-    table = _spend_table(report)
+    width = console.width
+    table = _spend_table(report, _WIDE)
     if not console.is_terminal:
-        console.width = max(_PIPED_WIDTH, console.measure(table).maximum)
-    console.print(_heading(report))
-    console.print(table)
-    if len(report.devices) > 1:
-        console.print(_device_table(report))
-    console.print(_ledger_line(report))
-    for note in report.notes:
-        console.print(Text(f"note: {note}", style="dim"))
+        console.width = max(_PIPED_WIDTH, _natural_width(table, console))
+    elif _natural_width(table, console) > width:
+        table = _spend_table(report, _TIGHT)
+    try:
+        console.print(_heading(report), "", table, "", sep="\n")
+        if len(report.devices) > 1:
+            console.print(_device_table(report), "", sep="\n")
+        console.print(_ledger_line(report))
+        for note in report.notes:
+            console.print(Text(f"note: {note}", style="dim"))
+    finally:
+        console.width = width
+
+
+def _natural_width(table: Table, console: Console) -> int:
+    return console.measure(table, options=console.options.update(max_width=_NO_LIMIT)).maximum
 
 
 def duration(seconds: float | None) -> str:
@@ -50,7 +64,7 @@ def duration(seconds: float | None) -> str:
         if seconds >= size * 0.9995 or unit == "µs":
             value = seconds / size
             digits = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004 - three digits each
-            return f"{value:,.{digits}f} {unit}"
+            return f"{value:,.{digits}f}{unit}"
     raise AssertionError
 
 
@@ -60,7 +74,7 @@ def _heading(report: SpendReport) -> Text:
         f"{sum((device.type or '?') == kind for device in report.devices)} × {kind}"
         for kind in report.totals.by_type
     )
-    text = Text("GPU spend", style="bold")
+    text = Text("Spend report", style="bold")
     text.append(
         f"   {start} to {end} UTC ({(report.end_ns - report.start_ns) / NS:,.1f} s)", style="not bold"
     )
@@ -73,17 +87,17 @@ def _heading(report: SpendReport) -> Text:
     return text
 
 
-def _spend_table(report: SpendReport) -> Table:
+def _spend_table(report: SpendReport, padding: tuple[int, int, int, int]) -> Table:
     priced = report.totals.currency is not None or any(row.cost is not None for row in report.rows)
     busy = any(row.busy_share is not None for row in report.rows)
     timed = report.spans is not None
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=padding)
     for field in report.by:
-        table.add_column(field.replace("_", " "), overflow="fold", min_width=6)
-    for name in ("calls", "errors", "charged s", "share"):
+        table.add_column(field.replace("_", " "), overflow="fold", min_width=_LABEL_WIDTH)
+    for name in ("calls", "errors", "charged\ns", "share"):
         table.add_column(name, justify="right", no_wrap=True)
     if priced:
-        table.add_column(f"cost {report.totals.currency or ''}".strip(), justify="right", no_wrap=True)
+        table.add_column(f"cost\n{report.totals.currency or ''}".strip(), justify="right", no_wrap=True)
         table.add_column("per 1k\ncalls", justify="right", no_wrap=True)
     if timed:
         for name in ("wall\np50", "wall\np95", "device\np50", "device\np95"):
@@ -177,7 +191,7 @@ def _ledger_line(report: SpendReport) -> Text:
 
 
 def _device_table(report: SpendReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=_WIDE)
     table.add_column("device", overflow="fold")
     table.add_column("type")
     for name in ("wall s", "charged", "untracked", "idle", "unknown"):

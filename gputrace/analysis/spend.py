@@ -95,7 +95,7 @@ def _groups(series: Iterable[Series], by: Sequence[str]) -> dict[Key, _Group]:
         if one.metric not in _BILLED:
             continue
         group = groups[key_of(one.attributes, by)]
-        group.kind = one.attributes.get(catalogue.HW_TYPE, NO_TYPE)
+        group.kind = one.attributes.get(catalogue.HW_TYPE, group.kind)
         if one.metric == catalogue.CALLS.name:
             group.calls[one.attributes.get(catalogue.STATUS, "")] += round(one.value)
         elif one.metric == catalogue.FEATURE_TIME.name:

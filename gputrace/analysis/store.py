@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -248,26 +248,16 @@ class Store:
         if self._advance is None:
             self._connection.execute(query, parameters)
             return
-        failures: list[BaseException] = []
-
-        def work() -> None:
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="gputrace-report") as pool:
+            reading = pool.submit(self._connection.execute, query, parameters)
             try:
-                self._connection.execute(query, parameters)
-            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-                failures.append(error)
-
-        worker = threading.Thread(target=work, name="gputrace-report", daemon=True)
-        worker.start()
-        try:
-            while worker.is_alive():
-                worker.join(_POLL_S)
-                self._advance(stage, max(0.0, self._connection.query_progress() / 100))
-        except BaseException:
-            self._connection.interrupt()
-            worker.join()
-            raise
-        if failures:
-            raise failures[0]
+                while not wait((reading,), _POLL_S).done:
+                    self._advance(stage, max(0.0, self._connection.query_progress() / 100))
+            finally:
+                # Ctrl-C ends the query too, else leaving the pool would wait for it.
+                if not reading.done():
+                    self._connection.interrupt()
+            reading.result()
         self._advance(stage, 1.0)
 
 

@@ -97,9 +97,10 @@ def _print(report: SpendReport, *, as_json: bool) -> None:
 
 
 def _without_extra(error: ModuleNotFoundError) -> int:
-    if error.name not in {"duckdb", "rich"}:
+    package = (error.name or "").partition(".")[0]
+    if package not in {"duckdb", "rich"}:
         raise error
-    print(f'gputrace report needs {error.name}: pip install "gputrace[report]"', file=sys.stderr)
+    print(f'gputrace report needs {package}: pip install "gputrace[report]"', file=sys.stderr)
     return _FAILED
 
 

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+
+from gputrace import catalogue
+from gputrace.analysis.devices import choose, measure
+from gputrace.analysis.readings import NS, Run, Series
+
+
+def run(publisher="p1", start=0, end=60, device="GPU-1", wall=None):
+    length = end - start
+    return Run(
+        publisher, publisher, device, start * NS, end * NS, length if wall is None else wall, length, length
+    )
+
+
+def series(value, state=None, metric=catalogue.DEVICE_TIME, publisher="p1", **attributes):
+    names = {
+        catalogue.HW_ID: "GPU-1",
+        catalogue.HW_TYPE: "gpu",
+        catalogue.HW_NAME: "H100",
+        catalogue.PUBLISHER: publisher,
+    }
+    if state:
+        names[catalogue.DEVICE_STATE] = state
+    return Series(publisher, metric.name, {**names, **attributes}, value)
+
+
+def test_of_publishers_at_once_the_one_that_read_most_is_used_and_the_other_named():
+    longer, shorter = run("p1", 0, 60), run("p2", 10, 60)
+    chosen, notes = choose([shorter, longer])
+    assert chosen == (longer,)
+    (note,) = notes
+    assert "GPU-1 was read by more than one process at once" in note
+    assert "publisher p1 are used, those of publisher p2 are not" in note
+
+
+def test_publishers_one_after_another_are_all_used_and_the_gap_is_named():
+    chosen, notes = choose([run("p2", 100, 160), run("p1", 0, 60)])
+    assert [one.publisher for one in chosen] == ["p1", "p2"]
+    assert notes == ("Nobody read device GPU-1 for 40.0 s between two publishers; that time is in no row.",)
+
+
+def test_a_hand_over_within_a_second_is_neither_rivalry_nor_gap():
+    chosen, notes = choose([run("p1", 0, 60), run("p2", 60, 120)])
+    assert len(chosen) == 2
+    assert notes == ()
+
+
+def test_devices_do_not_compete_with_each_other():
+    chosen, notes = choose([run(device="GPU-1"), run("p2", device="GPU-2")])
+    assert len(chosen) == 2
+    assert notes == ()
+
+
+def test_states_sum_to_the_wall():
+    found = [series(1.0, "charged"), series(2.0, "untracked"), series(4.0, "idle"), series(8.0, "unknown")]
+    (device,) = measure(found, [run()])
+    assert (device.charged_s, device.untracked_s, device.idle_s, device.unknown_s) == (1.0, 2.0, 4.0, 8.0)
+    assert device.wall_s == 15.0
+    assert device.untracked_upper_s == device.untracked_s
+    assert (device.id, device.name, device.type) == ("GPU-1", "H100", "gpu")
+
+
+def test_readings_of_a_publisher_that_was_not_chosen_count_nowhere():
+    found = [series(1.0, "charged"), series(1.0, "charged", publisher="p2")]
+    (device,) = measure(found, [run("p1")])
+    assert device.wall_s == 1.0
+
+
+def test_runs_of_one_device_add_up():
+    found = [series(1.0, "charged"), series(2.0, "charged", publisher="p2")]
+    (device,) = measure(found, [run("p1"), run("p2", 60, 120)])
+    assert device.charged_s == 3.0
+
+
+def test_a_state_of_a_later_version_is_unknown_not_lost():
+    (device,) = measure([series(1.0, "charged"), series(2.0, "throttled")], [run()])
+    assert (device.unknown_s, device.wall_s) == (2.0, 3.0)
+
+
+def test_costs_are_kept_by_currency_and_state():
+    found = [
+        series(1.0, "charged"),
+        series(3.0, "charged", catalogue.DEVICE_COST, **{catalogue.CURRENCY: "EUR"}),
+        series(4.0, "idle", catalogue.DEVICE_COST, **{catalogue.CURRENCY: "EUR"}),
+        series(5.0, "idle", catalogue.DEVICE_COST, **{catalogue.CURRENCY: "USD"}),
+    ]
+    (device,) = measure(found, [run()])
+    assert device.costs == {"EUR": {"charged": 3.0, "idle": 4.0}, "USD": {"idle": 5.0}}
+    assert device.wall_s == 1.0
+
+
+def test_time_that_several_processes_charged_is_no_wall_time():
+    (device,) = measure([series(1.0, "charged"), series(0.5, metric=catalogue.DEVICE_OVERLAP_TIME)], [run()])
+    assert (device.overlap_s, device.wall_s) == (0.5, pytest.approx(1.0))
