@@ -68,7 +68,8 @@ INSTALL_TORCH = case '$(TORCH)' in \
     else $(PINNED_TORCH) --no-deps --index-url $(TORCH_CPU_INDEX) || { \
       echo "No CPU build of torch from $(TORCH_CPU_INDEX): make demo TORCH=cuda takes PyPI's build, several GB"; exit 1; }; fi ;; \
   cuda) $(PINNED_TORCH) ;; \
-  system) $(PYTHON) -m venv --without-pip --system-site-packages $(VENV); $(HAS_TORCH) || { echo "$(PYTHON) has no torch"; exit 1; } ;; \
+  system) $(PYTHON) -m venv --without-pip --system-site-packages $(VENV); $(HAS_TORCH) || { \
+    $(PYTHON) -m venv --without-pip $(VENV); echo "$(PYTHON) shares no torch with a new environment"; exit 1; } ;; \
   *) $(PIP) install -c constraints.txt '$(TORCH)' ;; esac
 
 .venv-oldest/.made: pyproject.toml constraints-oldest.txt
