@@ -117,8 +117,8 @@ GROUP BY process, metric, delta, start_ns, attributes
 _RUNS = """
 WITH export AS (
     SELECT process, base_ns, at_ns, sum(value) AS states,
-        list_filter(attributes, lambda item: item[1] = $publisher)[1][2] AS publisher,
-        list_filter(attributes, lambda item: item[1] = $device)[1][2] AS device
+        list_filter(attributes, lambda item: item.key = $publisher)[1].text AS publisher,
+        list_filter(attributes, lambda item: item.key = $device)[1].text AS device
     FROM point JOIN process USING (process)
     WHERE metric = $metric AND (base_ns IS NULL OR last_ns > base_ns)
     GROUP BY ALL),
@@ -167,7 +167,13 @@ def read(store: Store, since_ns: int | None = None) -> Readings:
         raise NoDataError(message)
     store.rows(_PROCESSES, {"cut": since_ns})
     series = tuple(
-        Series(process, metric, {key: text for key, text in attributes if text is not None}, value, fell)
+        Series(
+            process,
+            metric,
+            {item["key"]: item["text"] for item in attributes if item["text"] is not None},
+            value,
+            fell,
+        )
         for process, metric, attributes, value, fell in store.rows(_SERIES)
     )
     names = {

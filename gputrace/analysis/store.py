@@ -38,7 +38,8 @@ _LINE_MARGIN_BYTES = 8 << 20  # A file may grow between the survey and the readi
 _DEFAULT_LINE_BYTES = 16 << 20
 
 # In one attribute each of `key` and `value.*` occurs once, so both lists align;
-# only an empty value (`{}`) breaks that, and takes the slow way.
+# only an empty value (`{}`) breaks that, and takes the slow way. DuckDB before 1.5
+# lets `{...} rest` pass as a line and then fails on it, hence `valid_or_null`.
 _MACROS = """
 CREATE TEMP MACRO attribute_keys(owner) AS json_extract_string(owner, '$.attributes[*].key');
 CREATE TEMP MACRO attribute_values(owner) AS CASE
@@ -49,6 +50,7 @@ CREATE TEMP MACRO attribute_values(owner) AS CASE
         lambda item: json_extract_string(item, '$.value.*')[1])
     END;
 CREATE TEMP MACRO lookup(keys, vals, name) AS vals[list_position(keys, name)];
+CREATE TEMP MACRO valid_or_null(line) AS CASE WHEN json_valid(line) THEN line END;
 CREATE TEMP MACRO is_known(line) AS
     json_exists(line, '$.resourceMetrics') OR json_exists(line, '$.resourceSpans')
     OR json_exists(line, '$.resourceLogs');
@@ -62,7 +64,7 @@ CREATE TEMP MACRO or_bad(line, parts) AS CASE
 # A row whose `part` is NULL stands for a line that could not be used.
 _POINTS = """
 CREATE TEMP TABLE raw_point AS
-WITH line AS (SELECT filename, json FROM {source}),
+WITH line AS (SELECT filename, valid_or_null(json) AS json FROM {source}),
 resource AS (
     SELECT filename, unnest(or_bad(json, json_extract(json, '$.resourceMetrics[*]'))) AS resource FROM line),
 owner AS (
@@ -90,7 +92,8 @@ field AS (
 SELECT filename, part IS NULL AS bad, process, metric, delta,
     CASE WHEN delta THEN 0 ELSE coalesce(TRY_CAST(field[1] AS BIGINT), 0) END AS start_ns,
     TRY_CAST(field[2] AS BIGINT) AS at_ns,
-    list_sort(list_zip(keys, vals)) AS attributes,
+    list_sort(list_transform(list_zip(keys, vals), lambda item: {'key': item[1], 'text': item[2]}))
+        AS attributes,
     coalesce(TRY_CAST(field[3] AS DOUBLE), TRY_CAST(field[4] AS DOUBLE)) AS value
 FROM field
 """
@@ -115,7 +118,7 @@ FROM point
 # Most lines hold spans of one scope; only a mixed line is taken apart by scope.
 _CALLS = """
 CREATE TEMP TABLE raw_call AS
-WITH line AS (SELECT filename, json FROM {source}),
+WITH line AS (SELECT filename, valid_or_null(json) AS json FROM {source}),
 scoped AS (
     SELECT filename, json,
         json_extract_string(json, '$.resourceSpans[*].scopeSpans[*].scope.name') AS names,
@@ -264,7 +267,7 @@ class Store:
 def _source(files: tuple[FileFacts, ...]) -> str:
     """Return the table function over these files, or an empty table if there are none."""
     if not files:
-        return "(SELECT NULL AS filename, NULL::JSON AS json WHERE false)"
+        return "(SELECT NULL::VARCHAR AS filename, NULL::JSON AS json WHERE false)"
     paths = ", ".join(_quoted(file.path) for file in files)
     longest = max(file.longest for file in files) + _LINE_MARGIN_BYTES
     # Larger buffers make every read slower, so they grow only for lines that need it.
