@@ -93,7 +93,11 @@ class HostMapping:
             self._width_ns = max(high_ns - low_ns, self._width_ns - self._width_ns // 8)
             self._learn_rate(ticks, low_ns)
         else:
-            goal_ns = min(max(self._at(ticks), goal_ns), high_ns - SLACK_NS)
+            predicted_ns = self._at(ticks)
+            goal_ns = min(max(predicted_ns, goal_ns), high_ns - SLACK_NS)
+            if goal_ns != predicted_ns:
+                # What was learnt from narrower ones no longer holds.
+                self._width_ns = max(self._width_ns, high_ns - low_ns)
         # What was told already stands. What lies between it and the anchor was told to nobody.
         told = max(self._furthest, self._knots[-1].ticks)
         if told < ticks:

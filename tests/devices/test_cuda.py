@@ -184,13 +184,14 @@ def test_leaving_on_another_stream_is_an_estimate(gpu: VirtualGpu) -> None:
 
 
 def test_leaving_on_another_device_is_an_estimate_unless_devices_are_named(gpu: VirtualGpu) -> None:
-    implicit, explicit = timer(), timer(devices=[0])
-    for made in (implicit, explicit):
+    timers = implicit, sided, explicit = timer(), timer(streams=[gpu.Stream()]), timer(devices=[0])
+    for made in timers:
         marked(made)
     gpu.set_device(1)
-    for made in (implicit, explicit):
+    for made in timers:
         marked(made)
     assert implicit.estimated
+    assert sided.estimated
     assert not explicit.estimated
     with gpu.device(0), gpu.stream(gpu.Stream()):
         marked(explicit)
@@ -207,7 +208,7 @@ def test_a_device_without_a_context_gets_none_from_us() -> None:
         made = timer(devices=[1])
         start = marked(made)
         marked(made)
-        gpu.devices[0].has_context = False
+        assert not gpu.has_context(0)
         in_thread(lambda: read(made, start))
         assert not gpu.has_context(0)
 
@@ -288,6 +289,7 @@ def test_full_memory_passes_by(gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(gpu, "Stream", refuse)
     for _ in range(3):
         assert read(made, start) is None
+    assert len(made.slots[0].device.pool._in_use) == 1  # type: ignore[attr-defined]
     monkeypatch.setattr(gpu, "Stream", make)
     assert_true(made, start)
 

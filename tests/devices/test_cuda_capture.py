@@ -146,6 +146,8 @@ def test_where_the_mode_cannot_be_exchanged_only_users_threads_poll() -> None:
         with cuda.relaxed_capture() as safe:
             assert not safe
             assert device.read(start.events[0]) is None
+            assert in_thread(lambda: device.read(start.events[0])) is not None  # only this thread must not
+        assert device.read(start.events[0]) is not None
         with gpu.capture():
             with cuda.relaxed_capture(users_thread=True) as safe:
                 assert not safe
@@ -234,4 +236,5 @@ def test_the_capture_mode_is_exchanged_through_the_loaded_driver(tmp_path: Path)
         input=DRIVER.encode(),
         check=True,
     )
-    subprocess.run([sys.executable, "-c", USE_DRIVER, str(library)], check=True, env=os.environ, timeout=60)
+    findable = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", USE_DRIVER, str(library)], check=True, env=findable, timeout=60)
