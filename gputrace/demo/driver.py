@@ -13,14 +13,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import gputrace
 from gputrace.demo.folder import SERVICE_NAME
-from gputrace.demo.hosting import Hosting
+from gputrace.demo.hosting import Application, Hosting
 from gputrace.demo.service import FEATURES, create_service
-from gputrace.demo.truth import DriverClock, Stopwatch, Truth
+from gputrace.demo.truth import DriverClock, Truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -82,9 +82,14 @@ class Outcome:
     tallies: Mapping[str, Tally]
     interrupted: bool
 
+    def as_json(self) -> dict[str, Any]:
+        """Everything, in plain types."""
+        tallies = {feature: asdict(tally) for feature, tally in self.tallies.items()}
+        return {**self.truth.as_json(), "requests": tallies, "interrupted": self.interrupted}
 
-class LoadFailedError(RuntimeError):
-    """The process that sends the requests failed."""
+
+class ServiceFailedError(RuntimeError):
+    """The service, or the process that sends the requests, failed."""
 
 
 def drive(plan: Plan, models: Models, say: Callable[[str], None]) -> Outcome:
@@ -96,7 +101,7 @@ def drive(plan: Plan, models: Models, say: Callable[[str], None]) -> Outcome:
             of the report is the life of the service, which begins with ready models.
         say: Told what comes next.
     """
-    clock = DriverClock({feature: Stopwatch() for feature in FEATURES})
+    clock = DriverClock(FEATURES)
     driver = _Driver(plan, models, clock, say)
     interrupted = False
     with _sigterm_as_interrupt():
@@ -123,7 +128,8 @@ class _Driver:
         self.tallies: dict[str, Tally] = {}
 
     def run(self) -> None:
-        with Hosting(create_service(self._models, self._clock.stopwatches)) as hosting:
+        service = create_service(self._models, self._clock.stopwatches)
+        with Hosting(_sliced(service, self._clock)) as hosting:
             self._clock.begin(LOAD)
             self._say(f"{self._plan.requests} requests from another process to {hosting.url}")
             self._load(hosting.url)
@@ -151,7 +157,7 @@ class _Driver:
             raise
         if clients.returncode:
             message = f"the load generator failed with exit status {clients.returncode}"
-            raise LoadFailedError(message)
+            raise ServiceFailedError(message)
         self._count(answer)
 
     def _count(self, answer: str) -> None:
@@ -159,10 +165,22 @@ class _Driver:
         self.tallies = {feature: Tally(**tally) for feature, tally in tallies.items()}
 
     def _run_untracked(self) -> None:
-        until = time.perf_counter() + self._plan.untracked_s
-        with self._clock.planted:
-            while time.perf_counter() < until:
+        began = time.perf_counter()
+        try:
+            while time.perf_counter() - began < self._plan.untracked_s:
                 self._models.heavy.read(self._models.unseen[0].pixels)
+        finally:
+            self._clock.planted.total_s += time.perf_counter() - began
+
+
+def _sliced(service: Application, clock: DriverClock) -> Application:
+    """Let the driver's clock cut the load into slices, always between two requests' model calls."""
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        clock.cut_when_due()
+        await service(scope, receive, send)
+
+    return application
 
 
 @contextlib.contextmanager

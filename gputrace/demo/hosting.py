@@ -5,15 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from fastapi import FastAPI
     from typing_extensions import Self
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application."""
 
 START_S = 20.0
 STOP_S = 5.0
@@ -26,7 +29,7 @@ class Hosting:
     server.
     """
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: Application) -> None:
         """Prepare; nothing listens yet."""
         # One implementation of each kind by name: uvicorn would take what it finds installed.
         config = uvicorn.Config(app, loop="asyncio", http="h11", log_level="warning", access_log=False)

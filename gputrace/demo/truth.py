@@ -1,6 +1,6 @@
 """What the driver measures with its own clocks, never with a number of the SDK.
 
-The driver cuts the life of the service into phases that follow each other without a
+The driver cuts the life of the service into slices that follow each other without a
 gap, and reads at each cut the wall clock, the CPU time of this process and the
 stopwatches that run while a model does. From these follows, by the definition in the
 documentation, what a report of the same window ought to say.
@@ -9,50 +9,44 @@ documentation, what a report of the same window ought to say.
 from __future__ import annotations
 
 import resource
+import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import TracebackType
+    from collections.abc import Iterable, Mapping
+
+# The definition clamps at zero in each of its sample periods, so it matters where other
+# programs take the processor away: these periods should be about as long as the SDK's.
+SLICE_S = 0.05
 
 
 class Stopwatch:
-    """Adds up how long the blocks under it took; for one thread."""
+    """How long something ran in all; whoever runs it reads the clock.
+
+    Attributes:
+        total_s: Seconds so far.
+    """
+
+    __slots__ = ("total_s",)
 
     def __init__(self) -> None:
         """Begin at zero."""
         self.total_s = 0.0
-        self._started = 0.0
-
-    def __enter__(self) -> None:
-        """Start."""
-        self._started = time.perf_counter()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop, whether or not the block succeeded: a failed call costs as much."""
-        self.total_s += time.perf_counter() - self._started
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """One stretch of the service's life.
+class Slice:
+    """The time between two cuts.
 
     Attributes:
-        name: What happened in it.
         wall_s: How long it took.
         cpu_s: CPU time of this process in it, of all its threads.
         tracked_s: How long tracked model calls ran in it.
         planted_s: How long the planted model run, which nothing tracks, ran in it.
     """
 
-    name: str
     wall_s: float
     cpu_s: float
     tracked_s: float
@@ -68,6 +62,33 @@ class Phase:
         if on_gpu:
             return self.planted_s
         return max(0.0, min(self.wall_s, self.cpu_s) - self.tracked_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stretch of the service's life: what happened, and its slices."""
+
+    name: str
+    slices: tuple[Slice, ...]
+
+    @property
+    def wall_s(self) -> float:
+        """How long it took."""
+        return sum(one.wall_s for one in self.slices)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of this process in it."""
+        return sum(one.cpu_s for one in self.slices)
+
+    @property
+    def tracked_s(self) -> float:
+        """How long tracked model calls ran in it."""
+        return sum(one.tracked_s for one in self.slices)
+
+    def untracked_s(self, *, on_gpu: bool) -> float:
+        """How long the device was busy in it without a tracked call."""
+        return sum(one.untracked_s(on_gpu=on_gpu) for one in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +120,9 @@ class Truth:
         """The rest of the wall time."""
         return self.wall_s - self.untracked_s - sum(self.features.values())
 
-    def phase_s(self, name: str) -> float:
-        """Wall time of the phases of that name; 0 where there was none."""
-        return sum(phase.wall_s for phase in self.phases if phase.name == name)
+    def phase(self, name: str) -> Phase:
+        """The phase of that name; an empty one where it never came."""
+        return next((phase for phase in self.phases if phase.name == name), Phase(name, ()))
 
     def as_json(self) -> dict[str, Any]:
         """The measurement with what follows from it, in plain types."""
@@ -111,66 +132,71 @@ class Truth:
             "untracked_s": self.untracked_s,
             "idle_s": self.idle_s,
             "features": dict(self.features),
-            "phases": [
-                {
-                    "name": phase.name,
+            "phases": {
+                phase.name: {
                     "wall_s": phase.wall_s,
                     "cpu_s": phase.cpu_s,
                     "tracked_s": phase.tracked_s,
-                    "planted_s": phase.planted_s,
                     "untracked_s": phase.untracked_s(on_gpu=self.on_gpu),
                 }
                 for phase in self.phases
-            ],
+            },
         }
 
 
-@dataclass(slots=True)
 class DriverClock:
-    """Cuts the time of this process into phases.
+    """Cuts the time of this process into phases, and busy phases into slices.
+
+    Args:
+        features: Each gets a stopwatch, for the service to run around its model calls.
 
     Attributes:
-        stopwatches: One for each feature, run by the service around its model calls.
+        stopwatches: By feature.
         planted: Runs around the planted untracked model run.
     """
 
-    stopwatches: Mapping[str, Stopwatch]
-    planted: Stopwatch = field(default_factory=Stopwatch)
-    _phases: list[Phase] = field(default_factory=list)
-    _open: tuple[str, _Reading] | None = None
+    def __init__(self, features: Iterable[str]) -> None:
+        """Nothing is measured before the first ``begin``."""
+        self.stopwatches = {feature: Stopwatch() for feature in features}
+        self.planted = Stopwatch()
+        self._lock = threading.Lock()
+        self._phases: list[Phase] = []
+        self._name: str | None = None
+        self._slices: list[Slice] = []
+        self._last = self._read()
 
     def begin(self, name: str) -> None:
         """End the phase before, if any, and begin one of that name at the same instant."""
-        now = self._read()
-        self._close(now)
-        self._open = (name, now)
+        self._turn_to(name)
 
     def end(self) -> None:
         """End the last phase."""
-        self._close(self._read())
-        self._open = None
+        self._turn_to(None)
+
+    def cut_when_due(self) -> None:
+        """Begin a new slice where the last one is old enough; not while a stopwatch runs."""
+        if time.perf_counter() - self._last.wall_s >= SLICE_S:
+            with self._lock:
+                self._cut()
 
     def truth(self, *, on_gpu: bool) -> Truth:
-        """What was measured so far."""
+        """What was measured until the last phase ended."""
         features = {name: watch.total_s for name, watch in self.stopwatches.items()}
         return Truth(on_gpu, tuple(self._phases), features)
 
-    def _read(self) -> _Reading:
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return _Reading(
-            wall_s=time.perf_counter(),
-            cpu_s=usage.ru_utime + usage.ru_stime,
-            tracked_s=sum(watch.total_s for watch in self.stopwatches.values()),
-            planted_s=self.planted.total_s,
-        )
+    def _turn_to(self, name: str | None) -> None:
+        with self._lock:
+            self._cut()
+            if self._name is not None:
+                self._phases.append(Phase(self._name, tuple(self._slices)))
+            self._name = name
+            self._slices = []
 
-    def _close(self, now: _Reading) -> None:
-        if self._open is None:
-            return
-        name, then = self._open
-        self._phases.append(
-            Phase(
-                name,
+    def _cut(self) -> None:
+        then, now = self._last, self._read()
+        self._last = now
+        self._slices.append(
+            Slice(
                 now.wall_s - then.wall_s,
                 now.cpu_s - then.cpu_s,
                 now.tracked_s - then.tracked_s,
@@ -178,10 +204,11 @@ class DriverClock:
             )
         )
 
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    wall_s: float
-    cpu_s: float
-    tracked_s: float
-    planted_s: float
+    def _read(self) -> Slice:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return Slice(
+            wall_s=time.perf_counter(),
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            tracked_s=sum(watch.total_s for watch in self.stopwatches.values()),
+            planted_s=self.planted.total_s,
+        )

@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 
 from gputrace.demo.comparison import Check, compare
-from gputrace.demo.truth import Phase, Truth
+from gputrace.demo.truth import Phase, Slice, Truth
 
 TRUTH = Truth(
     on_gpu=False,
-    phases=(Phase("load", 10.0, 8.0, 5.0, 0.0), Phase("untracked run", 4.0, 4.0, 0.0, 4.0)),
+    phases=(
+        Phase("load", (Slice(10.0, 8.0, 5.0, 0.0),)),
+        Phase("untracked run", (Slice(4.0, 4.0, 0.0, 4.0),)),
+    ),
     features={"preview": 1.0, "audit": 4.0},
 )
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -36,14 +38,14 @@ def hosting(models: Models, stopwatches: dict[str, Stopwatch]) -> Iterator[Hosti
         yield running
 
 
-def clients(url: str, requests: int) -> subprocess.Popen[str]:
+def clients(url: str, requests: int, errors: int = subprocess.PIPE) -> subprocess.Popen[str]:
     from gputrace.demo.service import FEATURES
 
     command = [sys.executable, "-m", "gputrace.demo.load", "--url", url, "--requests", str(requests)]
     for feature in FEATURES:
         command += ["--feature", feature]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
 
 
 def examples(models: Models) -> str:
@@ -67,6 +69,16 @@ def test_load_against_the_service(
     assert tallies["form-entry"]["correct"] > tallies["scan-preview"]["correct"]
     spent = {feature: watch.total_s - before[feature] for feature, watch in stopwatches.items()}
     assert spent["scan-preview"] < spent["form-entry"] < spent["archive-audit"]
+
+
+def test_load_shows_a_bar_on_a_terminal(models: Models, hosting: Hosting) -> None:
+    terminal, its_end = pty.openpty()
+    with clients(hosting.url, 30, errors=its_end) as sending:
+        sending.communicate(examples(models), timeout=60)
+    os.close(its_end)
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    assert "30/30" in shown
 
 
 def test_load_stopped_early_says_what_it_got(models: Models, hosting: Hosting) -> None:
