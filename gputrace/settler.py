@@ -74,7 +74,8 @@ class Settler:
     # --- the thread --------------------------------------------------------
 
     def start(self) -> None:
-        """Start the background thread."""
+        """Start the background thread, or start it again."""
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="gputrace-settler", daemon=True)
         self._thread.start()
 
@@ -156,7 +157,8 @@ class Settler:
 
     def _drain(self) -> None:
         queue = self.queue
-        while queue:
+        # What enters from here on starts after T and can wait for the next tick.
+        for _ in range(len(queue)):
             call = queue.popleft()
             followed = call.settled = Followed(call, self._last_ns)
             timer = call.timer
@@ -362,7 +364,7 @@ class Settler:
         if reason is not None and not any(lane.account.lost for lane in followed.lanes):
             self._count_unmeasured(reason)
         self._release(followed, call.marks)
-        series = self.totals.call_series(call, account, call.status or "ok")
+        series = followed.series = self.totals.call_series(call, account, call.status or "ok")
         self.totals.calls[series] += 1
         call.settled = None
         measured: dict[str, str | float] = {}

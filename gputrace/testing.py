@@ -149,11 +149,11 @@ class Recorder:
 
 
 class Stepper:
-    """Runs a function on a thread of its own and stops it before every line of chosen functions.
+    """Runs a function on a thread of its own and stops it before every instruction of chosen functions.
 
     Args:
         work: What to run.
-        within: The functions at whose lines the thread stops.
+        within: The functions at whose bytecode instructions the thread stops.
     """
 
     def __init__(self, work: Callable[[], Any], within: tuple[Callable[..., Any], ...]) -> None:
@@ -205,7 +205,8 @@ class Stepper:
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
         if frame.f_code not in self._codes:
             return None
-        if event == "line":
+        frame.f_trace_opcodes = True
+        if event == "opcode":
             self.position = (frame.f_code.co_name, frame.f_lineno)
             self._stopped.release()
             self._go.acquire()

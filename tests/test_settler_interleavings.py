@@ -101,7 +101,7 @@ def generator() -> None:
 
 
 @pytest.mark.parametrize("work", [nested, generator])
-def test_ticks_at_every_line_of_the_users_thread(work: Callable[[], None]) -> None:
+def test_ticks_at_every_instruction_of_the_users_thread(work: Callable[[], None]) -> None:
     with Recorder(VirtualClock(step_ns=7)) as recorder:
         other = gputrace.span("other", feature="c", weight=3)
         other.__enter__()
@@ -135,30 +135,26 @@ def test_one_tick_at_each_single_stop() -> None:
     assert stop > 40
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 2, 3])
-def test_the_user_goes_on_at_every_line_of_a_tick(ahead: int) -> None:
-    """The tick stands still at each of its lines while calls enter and leave."""
-    steps: list[Callable[[], object]] = []
-
-    def enter_and_leave() -> None:
-        block = gputrace.span("block")
-        steps.extend((block.__enter__, lambda: block.__exit__(None, None, None)))
-
+@pytest.mark.parametrize("every", [7, 11, 13, 17, 19, 29, 37])
+def test_the_user_goes_on_while_a_tick_stands_still(every: int) -> None:
+    """Calls enter or leave at every so many instructions of the ticks, so in the end at each."""
     with Recorder(VirtualClock(step_ns=7)) as recorder:
-        for _ in range(60):
-            enter_and_leave()
-        for _ in range(ahead):
-            steps.pop(0)()
-        done = False
-        published: dict[str, float] = {}
-        while not done:
+        block, inside = gputrace.span("block"), False
+        stops, published = 0, {}
+        for _ in range(25):
             tick = Stepper(recorder.settler.tick, TICK_CODE)
             while tick.step():
-                if steps:
-                    steps.pop(0)()
+                stops += 1
+                if stops % every:
+                    continue
+                if inside:
+                    block.__exit__(None, None, None)
                 else:
-                    done = True
+                    block.__enter__()
+                inside = not inside
             published = assert_balanced(recorder, published)
+        if inside:
+            block.__exit__(None, None, None)
         assert_streamed_equals_offline(recorder)
 
 
