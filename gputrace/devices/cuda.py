@@ -52,29 +52,20 @@ class CudaTimer:
         unmeasured: Why a mark could not be recorded, None where all could.
     """
 
-    __slots__ = (
-        "_clock",
-        "_follows_device",
-        "_looked",
-        "_main",
-        "_runtime",
-        "estimated",
-        "host_ns",
-        "slots",
-        "unmeasured",
-    )
+    slots: tuple[Slot, ...] = ()
+    estimated = False
+    host_ns = 0
+    unmeasured: str | None = None
+
+    #: Whether the look that comes before each mark has been taken already.
+    _looked = True
+    #: How many of the slots were current at entry, and whether that meant the current device too.
+    _main = 1
+    _follows_device = True
 
     def __init__(self, found: Runtime) -> None:
-        self.slots: tuple[Slot, ...] = ()
-        self.estimated = False
-        self.host_ns = 0
-        self.unmeasured: str | None = None
         self._runtime = found
         self._clock = host_clock()
-        self._looked = True
-        # How many of the slots were current at entry, and whether that meant the current device too.
-        self._main = 1
-        self._follows_device = True
 
     def mark(self) -> Mark | None:
         """Record one event a slot, now.
@@ -88,7 +79,6 @@ class CudaTimer:
             return Mark(host_ns, ())
         try:
             if self._looked:
-                # timer() has, a moment ago.
                 self._looked = False
             elif self._capturing():
                 self.unmeasured = GRAPH_CAPTURE
@@ -126,13 +116,13 @@ class CudaTimer:
         """Time the call on the stream that is current on the current device."""
         found = self._runtime
         index = found.current_device()
-        device = self._device(index)
+        device = cuda_device.known(index) or self._device(index)
         if device is None:
             return
         if found.is_current_stream_capturing():
             self.unmeasured = GRAPH_CAPTURE
             return
-        self.slots = (Slot(device, found.current_stream(index)),)
+        self.slots = device.slots_on(found.current_stream(index))
 
     def enter(self, devices: Any, streams: Any) -> None:
         """Time the call on the current stream of each device, and on side streams."""
@@ -162,6 +152,8 @@ class CudaTimer:
         """Tell whether a mark would fall into a capture; notice whether the current stream has changed."""
         found = self._runtime
         here = found.current_stream()
+        if len(self.slots) == 1 and self.slots[0].stream == here:
+            return found.is_current_stream_capturing()
         # Asking about a device that the call does not use could create a context there.
         used = any(slot.stream.device_index == here.device_index for slot in self.slots)
         capturing = used and found.is_current_stream_capturing()

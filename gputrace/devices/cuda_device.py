@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputrace import identity
 from gputrace.devices import cuda_capture, cuda_runtime
-from gputrace.devices.base import DeviceLostError
+from gputrace.devices.base import DeviceLostError, Slot
 from gputrace.devices.cuda_clock import UNKNOWN_NS, DeviceClock
 from gputrace.devices.cuda_events import EventPool
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 GRAPH_CAPTURE = "graph_capture"
 OUT_OF_MEMORY = "out_of_memory"
 DEVICE_LOST = "device_lost"
+
+#: torch has some dozens; external ones come and go.
+_MOST_STREAMS = 1_024
 
 
 class CudaDevice:
@@ -48,6 +51,16 @@ class CudaDevice:
         self._stream: Any = None
         self._clock = DeviceClock(self.pool, self._record_reference, cuda_runtime.host_clock())
         self._lock = threading.Lock()
+        self._slots: dict[int, tuple[Slot]] = {}
+
+    def slots_on(self, stream: Any) -> tuple[Slot]:
+        """Return the slots of a call on one stream; made once a stream, since each call asks."""
+        slots = self._slots.get(stream.stream_id)
+        if slots is None:
+            if len(self._slots) >= _MOST_STREAMS:
+                self._slots.clear()
+            slots = self._slots[stream.stream_id] = (Slot(self, stream),)
+        return slots
 
     def read(self, event: Event) -> int | None:
         """Return when an event happened, None while it has not or while it cannot be asked.
