@@ -92,8 +92,8 @@ class Settler:
             began = monotonic()
             with faults.contained("settle calls"):
                 self.tick()
-            # Many idle calls make ticks long: never spend more than a tenth of a core on them.
-            self._wake.wait(max(TICK_S, 9 * (monotonic() - began)))
+            # Many open calls make ticks long: leave at least half of a core to the program.
+            self._wake.wait(max(TICK_S, monotonic() - began))
             self._wake.clear()
 
     def tick(self, *, users_thread: bool = False) -> None:
