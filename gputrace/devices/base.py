@@ -16,6 +16,14 @@ class DeviceLostError(RuntimeError):
     """The device of an event no longer answers."""
 
 
+class NotReadableError(RuntimeError):
+    """When an event happened, or whether it did, cannot be told at the moment.
+
+    Unlike an event that has not happened, it may lie in the past: nothing of its
+    device is final until it can be read.
+    """
+
+
 class Event(Protocol):
     """The part of ``torch.cuda.Event(enable_timing=True)`` that is used."""
 
@@ -57,6 +65,7 @@ class EventDevice(Device, Protocol):
 
         Raises:
             DeviceLostError: The device no longer answers.
+            NotReadableError: It does not tell now; try again at the next tick.
         """
         ...
 

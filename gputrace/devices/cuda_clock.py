@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from gputrace.devices.base import NotReadableError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -172,17 +174,20 @@ class DeviceClock:
         self._renewal_ns = _FIRST_RENEWAL_NS
         self._renewed_ns = 0
 
-    def read(self, event: Event) -> int | None:
-        """Return when a recorded event happened, in ns of the host's clock; None where that is not known yet.
+    def read(self, event: Event) -> int:
+        """Return when a recorded event happened, in ns of the host's clock.
 
         Args:
             event: Has happened: its ``query()`` answered True.
+
+        Raises:
+            NotReadableError: The reference that it takes has not happened yet.
         """
         if not self._references or self._age_ns() >= self._renewal_ns:
             self.renew()
             # After an idle hour the newest reference is too far off to measure a call by.
             if not self._references or self._age_ns() > _PRECISE_NS:
-                return None
+                raise NotReadableError("the reference event has not happened yet; try again at the next tick")
         return self.mapping.host_ns(self._ticks(event))
 
     def renew(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputrace import identity
 from gputrace.devices import cuda_capture, cuda_runtime
-from gputrace.devices.base import DeviceLostError, Slot
+from gputrace.devices.base import DeviceLostError, NotReadableError, Slot
 from gputrace.devices.cuda_clock import UNKNOWN_NS, DeviceClock
 from gputrace.devices.cuda_events import EventPool
 
@@ -63,7 +63,9 @@ class CudaDevice:
         return slots
 
     def read(self, event: Event) -> int | None:
-        """Return when an event happened, None while it has not or while it cannot be asked.
+        """Return when an event happened, None while it has not.
+
+        None too in a block of ``relaxed_capture`` that has said that nothing can be read in it.
 
         Args:
             event: Recorded by a mark of ours. An event that nobody recorded would
@@ -74,6 +76,7 @@ class CudaDevice:
 
         Raises:
             DeviceLostError: The driver refuses, and goes on refusing.
+            NotReadableError: It refuses for now, or our reference event is late on a busy GPU.
         """
         if cuda_capture.polling_forbidden():
             return None
@@ -85,9 +88,13 @@ class CudaDevice:
                 at_ns = self._clock.read(event)
                 self.mapping_error_ns = self._clock.mapping.error_ns
                 return at_ns
+        except NotReadableError:
+            raise
         except RuntimeError as error:
             if refusal(error) != DEVICE_LOST:
-                return None
+                raise NotReadableError(
+                    f"{self.id} (cuda:{self.index}) cannot be read now: {error}; try again at the next tick"
+                ) from error
             raise DeviceLostError(
                 f"{self.id} (cuda:{self.index}) no longer answers: {error}; "
                 "calls that were on it count as unmeasured until the process is restarted"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputrace.devices import cuda, cuda_events, cuda_runtime
-from gputrace.devices.base import DeviceLostError, Mark
+from gputrace.devices.base import DeviceLostError, Mark, NotReadableError
 from gputrace.devices.cuda_clock import SLACK_NS
 from gputrace.devices.cuda_events import EventPool
 from gputrace.devices.virtual import VirtualGpu
@@ -288,7 +288,8 @@ def test_full_memory_passes_by(gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(gpu, "Stream", refuse)
     for _ in range(3):
-        assert read(made, start) is None
+        with pytest.raises(NotReadableError, match=r"cannot be read now: CUDA out of memory"):
+            read(made, start)
     assert len(made.slots[0].device.pool._in_use) == 1  # type: ignore[attr-defined]
     monkeypatch.setattr(gpu, "Stream", make)
     assert_true(made, start)

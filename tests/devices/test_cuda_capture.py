@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gputrace.devices import cuda
+from gputrace.devices.base import NotReadableError
 from gputrace.devices.virtual import VirtualGpu
 
 if TYPE_CHECKING:
@@ -118,7 +119,8 @@ def test_polling_unprotected_breaks_it(gpu: VirtualGpu) -> None:
     capture = gpu.capture()
     capture.__enter__()
     # A refusal because of the capture says nothing about the device: not lost, only not now.
-    assert in_thread(lambda: timer.slots[0].device.read(start.events[0])) is None
+    with pytest.raises(NotReadableError, match="stream is capturing"):
+        in_thread(lambda: timer.slots[0].device.read(start.events[0]))
     with pytest.raises(RuntimeError, match="previous error during capture"):
         capture.__exit__(None, None, None)
     assert timer.slots[0].device.read(start.events[0]) is not None

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputrace.devices import cuda
+from gputrace.devices.base import NotReadableError
 from gputrace.devices.cuda_clock import NARROW_NS, SLACK_NS, HostMapping, ns_between
 from gputrace.devices.virtual import VirtualClock, VirtualGpu
 
@@ -117,7 +118,8 @@ def test_a_busy_gpu_delays_the_reference_and_nobody_waits() -> None:
         gpu.init()
         device, start, _ = call(gpu, MS)
         gpu.advance(20 * MS)
-        assert device.read(start.events[0]) is None  # recorded just now
+        with pytest.raises(NotReadableError, match="reference event has not happened yet"):
+            device.read(start.events[0])  # recorded just now
         gpu.advance(20 * MS)
         value = read(device, start)
         assert value <= truth(start) <= value + device.mapping_error_ns
@@ -148,7 +150,8 @@ def test_a_reference_that_took_a_second_says_nothing() -> None:
         device, start, _ = call(gpu, MS)
         gpu.advance(20 * MS)
         for wait_ns in (2 * S, 2 * S):
-            assert device.read(start.events[0]) is None
+            with pytest.raises(NotReadableError):
+                device.read(start.events[0])
             gpu.advance(wait_ns)
         assert device.mapping_error_ns == S
 
@@ -164,7 +167,8 @@ def test_after_an_idle_hour_a_call_waits_for_a_new_reference() -> None:
         gpu.driver.latency_ns = 5 * MS
         device, start, end = call(gpu, 1_234_567)
         gpu.advance(S)
-        assert device.read(start.events[0]) is None  # an hour from the last: right to 0.25 ms only
+        with pytest.raises(NotReadableError):
+            device.read(start.events[0])  # an hour from the last: right to 0.25 ms only
         gpu.advance(S)
         assert abs(read(device, end) - read(device, start) - 1_234_567) < US
 
