@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from gputrace.devices import cuda, selection
+from gputrace.devices.base import DeviceLostError
 
 if TYPE_CHECKING:
-    from gputrace.accounts import Account
+    from gputrace.accounts import Account, Series
     from gputrace.call import Call
+
+#: Kinds of events, in the order in which those of one instant come.
+STOP, START = 0, 1
 
 
 class Lane:
@@ -35,6 +41,41 @@ class Lane:
         self.skip = 0
         self.fed_ns = 0
 
+    def read_marks(self, seen: int) -> bool:
+        """Turn the marks that have happened into events of the device, in order.
+
+        Args:
+            seen: How many marks there are, those forgotten included.
+
+        Returns:
+            False where the device turned out to be lost.
+        """
+        followed, account = self.followed, self.account
+        marks, dropped = followed.call.marks, followed.dropped
+        while self.read < seen:
+            mark: Any = marks[self.read - dropped]
+            if mark is None or self.broken:
+                self.broken = True
+                self.read += 1
+                continue
+            if self.slot is None:
+                at_ns: int = mark
+            else:
+                try:
+                    device: Any = account.device
+                    read_ns = device.read(mark.events[self.slot])
+                except DeviceLostError:
+                    return False
+                if read_ns is None:
+                    return True
+                # The mapping of the clocks is only so good; the device's order is certain.
+                at_ns = max(read_ns, account.frontier_ns, self.fed_ns)
+            self.fed_ns = at_ns
+            account.events.append((at_ns, self.read & 1 ^ START, self.order, self))
+            followed.waiting += 1
+            self.read += 1
+        return True
+
 
 class Followed:
     """What the settler keeps about a call until it is settled.
@@ -47,6 +88,7 @@ class Followed:
         charged: Scaled charge so far.
         held_ns: Time that it held by itself so far.
         waiting: Events that wait beyond the frontier.
+        series: What it is counted under, once it is settled.
     """
 
     __slots__ = (
@@ -60,6 +102,7 @@ class Followed:
         "last_ns",
         "marks_seen",
         "number",
+        "series",
         "waiting",
         "warned",
     )
@@ -77,3 +120,57 @@ class Followed:
         self.last_ns = 0
         self.marks_seen = 0
         self.warned = False
+        self.series: Series | None = None
+
+    def is_settled(self) -> bool:
+        """Tell whether the call was left, its span too, and nothing of it is still to be read or charged."""
+        call = self.call
+        if not call.closed or self.waiting or (call.span is not None and call.context is not None):
+            return False
+        if self.marks_seen < self.dropped + len(call.marks):
+            return False
+        return all(lane.read >= self.marks_seen for lane in self.lanes)
+
+    def forget_read_marks(self, seen: int, *, closed: bool) -> None:
+        """Forget marks that were read, so that a long stream does not grow.
+
+        Args:
+            seen: How many marks there are, those forgotten included.
+            closed: No more will come.
+        """
+        marks = self.call.marks
+        if seen > self.marks_seen:
+            if not self.marks_seen:
+                self.first_ns = _host_ns(marks[0])
+            self.last_ns = _host_ns(marks[seen - self.dropped - 1]) or self.last_ns
+            self.marks_seen = seen
+        read = min((lane.read for lane in self.lanes), default=seen) - self.dropped
+        # Events are reused only when both of a pair were read.
+        read -= read & 1
+        # One pair is all that most calls have.
+        if read > 2 or (read and not closed):  # noqa: PLR2004
+            self.release(marks[:read])
+            del marks[:read]
+            self.dropped += read
+
+    def release(self, marks: list[Any]) -> None:
+        """Give the events of marks that were read back to their devices."""
+        for lane in self.lanes:
+            if lane.slot is not None and not lane.account.lost:
+                device: Any = lane.account.device
+                device.release(*(mark.events[lane.slot] for mark in marks if mark is not None))
+
+    def why_unmeasured(self) -> str | None:
+        """Return why the call could not be timed, None where it could or had nothing to time."""
+        timer = self.call.timer
+        if timer is None:
+            return None
+        if isinstance(timer, selection.Untimed):
+            return "cuda_initialised_inside" if timer.began_uninitialised and cuda.initialised() else None
+        return timer.unmeasured
+
+
+def _host_ns(mark: Any) -> int:
+    if mark is None:
+        return 0
+    return mark if isinstance(mark, int) else int(mark.host_ns)

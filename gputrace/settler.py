@@ -18,9 +18,8 @@ from gputrace import call as calls
 from gputrace import catalogue, faults, identity
 from gputrace.accounts import Account, EventAccount, HostAccount, Snapshot, Totals
 from gputrace.devices import cuda, selection
-from gputrace.devices.base import DeviceLostError
 from gputrace.devices.host import HostDevice
-from gputrace.following import Followed, Lane
+from gputrace.following import START, Followed, Lane
 from gputrace.ledger import SCALE, Ledger
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 TICK_S = 0.05
 MAX_HOLD_NS = 3_600 * 1_000_000_000
 LONG_HOLD_NS = 600 * 1_000_000_000
-
-_STOP, _START = 0, 1
-
 
 class Settler:
     """Follows the calls of this process and settles them.
@@ -209,45 +205,12 @@ class Settler:
             for lane in followed.lanes:
                 if pending:
                     bounds[lane.account] = min(bounds[lane.account], followed.known_ns)
-                if lane.read < seen:
-                    self._read_lane(lane, seen)
-            self._trim(followed, seen, closed=closed)
+                if lane.read < seen and not lane.read_marks(seen):
+                    self._lose(lane.account)
+                    lane.read_marks(seen)
+            followed.forget_read_marks(seen, closed=closed)
         # The first event read tells how well a device's clock is known, so this comes last.
         return {account: at_ns - account.error_ns for account, at_ns in bounds.items()}
-
-    def _read_lane(self, lane: Lane, seen: int) -> None:
-        """Turn the marks that have happened into events of the device, in order."""
-        followed, account = lane.followed, lane.account
-        marks, dropped = followed.call.marks, followed.dropped
-        while lane.read < seen:
-            mark = marks[lane.read - dropped]
-            if mark is None or lane.broken:
-                lane.broken = True
-                lane.read += 1
-                continue
-            if lane.slot is None:
-                at_ns: int = mark  # type: ignore[assignment]
-            else:
-                read_ns = self._read_event(lane, mark)
-                if read_ns is None:
-                    return
-                at_ns = max(read_ns, account.frontier_ns, lane.fed_ns)
-            lane.fed_ns = at_ns
-            kind = _STOP if lane.read & 1 else _START
-            account.events.append((at_ns, kind, lane.order, lane))
-            followed.waiting += 1
-            lane.read += 1
-
-    def _read_event(self, lane: Lane, mark: Any) -> int | None:
-        device: Any = lane.account.device
-        try:
-            at_ns: int | None = device.read(mark.events[lane.slot])
-        except DeviceLostError:
-            self._lose(lane.account)
-            lane.broken = True
-            lane.read += 1
-            return None
-        return at_ns
 
     def _lose(self, account: Account) -> None:
         """A device fell off the bus: what it was charged stands, the rest is unknown."""
@@ -265,28 +228,6 @@ class Settler:
                         self._ledger.stop(followed.number, account.device.id, account.frontier_ns)
                         lane.holding = False
                     self._count_unmeasured("device_lost")
-
-    def _trim(self, followed: Followed, seen: int, *, closed: bool) -> None:
-        """Forget marks that were read, so that a long stream does not grow."""
-        marks = followed.call.marks
-        if seen and not followed.marks_seen:
-            followed.first_ns = _host_ns(marks[0])
-        if seen > followed.marks_seen:
-            followed.last_ns = _host_ns(marks[seen - followed.dropped - 1]) or followed.last_ns
-            followed.marks_seen = seen
-        read = min((lane.read for lane in followed.lanes), default=seen) - followed.dropped
-        # Events are reused only when both of a pair were read.
-        read -= read & 1
-        if read > 1 and not (closed and read <= 2):  # noqa: PLR2004 - one pair is all that most calls have
-            self._release(followed, marks[:read])
-            del marks[:read]
-            followed.dropped += read
-
-    def _release(self, followed: Followed, marks: list[Any]) -> None:
-        for lane in followed.lanes:
-            if lane.slot is not None and not lane.account.lost:
-                device: Any = lane.account.device
-                device.release(*(mark.events[lane.slot] for mark in marks if mark is not None))
 
     def _charge(self, account: Account, frontier_ns: int) -> None:
         """Feed the events up to the frontier to the ledger and count the charges."""
@@ -319,7 +260,7 @@ class Settler:
         followed.waiting -= 1
         if lane.broken and not lane.holding:
             return
-        if kind == _START:
+        if kind == START:
             if lane.skip:
                 lane.skip -= 1
                 return
@@ -338,14 +279,7 @@ class Settler:
     def _finish(self, now_ns: int) -> None:
         still: list[Followed] = []
         for followed in self._followed:
-            call = followed.call
-            if (
-                call.closed
-                and not followed.waiting
-                and not (call.span is not None and call.context is not None)
-                and all(lane.read >= followed.marks_seen for lane in followed.lanes)
-                and followed.marks_seen >= followed.dropped + len(call.marks)
-            ):
+            if followed.is_settled():
                 self._conclude(followed)
             elif not self._abandon(followed, now_ns):
                 still.append(followed)
@@ -360,10 +294,10 @@ class Settler:
                     self._ledger.stop(followed.number, lane.account.device.id, lane.account.frontier_ns)
             self._ledger.close(followed.number)
             del self._by_number[followed.number]
-        reason = _why_unmeasured(call)
+        reason = followed.why_unmeasured()
         if reason is not None and not any(lane.account.lost for lane in followed.lanes):
             self._count_unmeasured(reason)
-        self._release(followed, call.marks)
+        followed.release(call.marks)
         series = followed.series = self.totals.call_series(call, account, call.status or "ok")
         self.totals.calls[series] += 1
         call.settled = None
@@ -407,19 +341,3 @@ class Settler:
 
 def _event_order(event: DeviceEvent) -> tuple[int, int, int]:
     return event[:3]
-
-
-def _why_unmeasured(call: Call) -> str | None:
-    timer = call.timer
-    if timer is None:
-        return None
-    if isinstance(timer, selection.Untimed):
-        return "cuda_initialised_inside" if timer.began_uninitialised and cuda.initialised() else None
-    return timer.unmeasured
-
-
-def _host_ns(mark: Any) -> int:
-    if mark is None:
-        return 0
-    return mark if isinstance(mark, int) else int(mark.host_ns)
-

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import gputrace
 from gputrace import call as calls
 from gputrace import catalogue
+from gputrace.following import Followed, Lane
 from gputrace.ledger import SCALE, Interval, charge
 from gputrace.settler import Settler
 from gputrace.testing import RecordedCall, Recorder, Stepper, VirtualClock, VirtualGpu
@@ -19,11 +20,9 @@ from gputrace.testing import RecordedCall, Recorder, Stepper, VirtualClock, Virt
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gputrace.following import Followed
-
 MARKS: dict[calls.Call, list[int]] = {}
 USER_CODE = (calls.enter, calls.leave, calls.suspend, calls.resume, calls._mark, calls.Call.__init__)
-TICK_CODE = (Settler._settle, Settler._drain, Settler._open, Settler._read_calls, Settler._charge, Settler._finish)
+TICK_CODE = (Settler._settle, Settler._drain, Settler._open, Settler._read_calls, Settler._charge, Settler._finish, Lane.read_marks)
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +30,10 @@ def forgotten_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the marks that the settler forgets once they are read."""
     MARKS.clear()
 
-    def keep(_: Settler, followed: Followed, marks: list[int]) -> None:
+    def keep(followed: Followed, marks: list[int]) -> None:
         MARKS.setdefault(followed.call, []).extend(marks)
 
-    monkeypatch.setattr(Settler, "_release", keep)
+    monkeypatch.setattr(Followed, "release", keep)
 
 
 def intervals_of(settled: Sequence[RecordedCall]) -> list[Interval]:
