@@ -259,6 +259,8 @@ def test_streams_and_devices_are_current_in_a_block_and_on_one_thread(gpu: Virtu
         assert gpu.current_device() == 1
         assert gpu.current_stream() == side
         assert gpu.current_stream() is not side  # torch makes a new object each time
+        assert len({gpu.current_stream(), side}) == 1
+        assert repr(side) == "<VirtualStream 1 of cuda:1>"
         assert in_thread(gpu.current_device) == 0
         assert in_thread(lambda: gpu.current_stream(1)) != side
     assert (gpu.current_device(), gpu.current_stream(1).stream_id) == (0, 0)
