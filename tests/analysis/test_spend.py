@@ -108,11 +108,12 @@ def test_cost_per_thousand_calls():
 
 
 def test_two_currencies_are_never_added_and_no_number_stands_twice():
-    found = [*one_feature(), *cost(2.0, feature="a"), *cost(3.0, "USD", feature="a")]
+    found = [*one_feature(), *device(charged=20.0), *cost(2.0, feature="a"), *cost(3.0, "USD", feature="a")]
     report = spend(readings(*found), ("feature",))
     assert [(row.currency, row.cost) for row in report.rows] == [("EUR", 2.0), ("USD", 3.0)]
     assert [row.calls for row in report.rows] == [10, None]
     assert [row.charged_s for row in report.rows] == [20.0, None]
+    assert [row.share for row in report.rows[1:]] == [None]
     assert (report.totals.cost, report.totals.currency) == (None, None)
     assert any("Several currencies" in note for note in report.notes)
 
