@@ -36,6 +36,7 @@ class Account:
         events: Starts and stops beyond the frontier.
         error_ns: Bound of the error of the mapping to the host clock.
         lost: The device no longer answers.
+        unreadable: An event that may have happened cannot be read at the moment.
     """
 
     def __init__(self, device: Device, begins_ns: int) -> None:
@@ -44,6 +45,7 @@ class Account:
         self.frontier_ns = begins_ns
         self.events: list[DeviceEvent] = []
         self.lost = False
+        self.unreadable = False
 
     @property
     def error_ns(self) -> int:
@@ -193,8 +195,7 @@ class Totals:
     """
 
     def __init__(self, metric_attributes: tuple[str, ...] = (), value_limit: int = 200) -> None:
-        self._with_tenant = "tenant" in metric_attributes
-        self._value_limit = value_limit
+        self.apply(metric_attributes, value_limit)
         self._values: dict[str, set[str]] = {}
         self._series: dict[tuple[tuple[str, str], ...], Series] = {}
         self.folded = 0
@@ -202,6 +203,13 @@ class Totals:
         self.calls: dict[Series, int] = {}
         self.unmeasured: dict[str, int] = {}
         self.lost: dict[str, int] = {}
+
+    def apply(self, metric_attributes: tuple[str, ...], value_limit: int) -> None:
+        """Use other settings from here on; what was counted stays where it is."""
+        self._with_tenant = "tenant" in metric_attributes
+        self._value_limit = value_limit
+        # What sites remember was made for other totals, or under other settings.
+        self._validity = object()
 
     def _kept(self, name: str, value: str) -> str:
         values = self._values.setdefault(name, set())
@@ -242,7 +250,7 @@ class Totals:
 
     def time_series(self, call: Call, account: Account, *, estimated: bool) -> Series:
         """Return the series under which a call's time on a device is counted."""
-        key = (call.attribution, account, estimated)
+        key = (call.attribution, account, estimated, self._validity)
         series = call.site.series.get(key)
         if series is None:
             series = self._cache(call, key, self.attributes_of(call, call.attribution, account, estimated=estimated))
@@ -251,7 +259,7 @@ class Totals:
 
     def call_series(self, call: Call, account: Account | None, status: str) -> Series:
         """Return the series under which a finished call is counted."""
-        key = (call.attribution, account, status)
+        key = (call.attribution, account, status, self._validity)
         series = call.site.series.get(key)
         if series is None:
             attributes = self.attributes_of(call, call.attribution, account, estimated=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gputrace.devices import cuda, selection
-from gputrace.devices.base import DeviceLostError
+from gputrace.devices.base import DeviceLostError, NotReadableError
 
 if TYPE_CHECKING:
     from gputrace.accounts import Account, Series
@@ -64,6 +64,10 @@ class Lane:
                 try:
                     device: Any = account.device
                     read_ns = device.read(mark.events[self.slot])
+                except NotReadableError:
+                    # It may have happened already: the device must not be charged past it.
+                    account.unreadable = True
+                    return True
                 except DeviceLostError:
                     return False
                 if read_ns is None:
@@ -141,8 +145,8 @@ class Followed:
         marks = self.call.marks
         if seen > self.marks_seen:
             if not self.marks_seen:
-                self.first_ns = _host_ns(marks[0])
-            self.last_ns = _host_ns(marks[seen - self.dropped - 1]) or self.last_ns
+                self.first_ns = self._host_ns(marks[0])
+            self.last_ns = self._host_ns(marks[seen - self.dropped - 1])
             self.marks_seen = seen
         read = min((lane.read for lane in self.lanes), default=seen) - self.dropped
         # Events are reused only when both of a pair were read.
@@ -169,8 +173,9 @@ class Followed:
             return "cuda_initialised_inside" if timer.began_uninitialised and cuda.initialised() else None
         return timer.unmeasured
 
-
-def _host_ns(mark: Any) -> int:
-    if mark is None:
-        return 0
-    return mark if isinstance(mark, int) else int(mark.host_ns)
+    def _host_ns(self, mark: Any) -> int:
+        if isinstance(mark, int):
+            return mark
+        # A mark that could not be recorded still has its time on the host.
+        timer: Any = self.call.timer
+        return int(timer.host_ns if mark is None else mark.host_ns)

@@ -195,6 +195,8 @@ class Settler:
 
     def _read_calls(self, now_ns: int) -> dict[Account, int]:
         bounds = dict.fromkeys(self.accounts.values(), now_ns)
+        for account in bounds:
+            account.unreadable = False
         for followed in self._followed:
             call = followed.call
             # In this order: see the module ``call``.
@@ -210,7 +212,9 @@ class Settler:
                     lane.read_marks(seen)
             followed.forget_read_marks(seen, closed=closed)
         # The first event read tells how well a device's clock is known, so this comes last.
-        return {account: at_ns - account.error_ns for account, at_ns in bounds.items()}
+        return {
+            account: at_ns - account.error_ns for account, at_ns in bounds.items() if not account.unreadable
+        }
 
     def _lose(self, account: Account) -> None:
         """A device fell off the bus: what it was charged stands, the rest is unknown."""

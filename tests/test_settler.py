@@ -9,6 +9,8 @@ import pytest
 
 import gputrace
 from gputrace import catalogue
+from gputrace.devices.base import NotReadableError
+from gputrace.devices.cuda import CudaDevice
 from gputrace.testing import Recorder, VirtualClock, VirtualGpu
 
 MS = 1_000_000
@@ -338,3 +340,23 @@ def test_a_generator_on_the_gpu_is_charged_its_steps() -> None:
             gpu.advance(10 * MS)
         gpu.advance(10 * MS)
         assert by_operation(recorder) == {"decode": 3 * MS}
+
+
+def test_a_device_that_cannot_be_read_now_is_not_charged_past_what_may_have_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with VirtualGpu() as gpu, Recorder(gpu.host_ns) as recorder:
+        gpu.init()
+        with gputrace.span("work"):
+            gpu.launch(4 * MS)
+        gpu.advance(MS)
+        recorder.settle()
+        gpu.advance(9 * MS)
+        with monkeypatch.context() as patched:
+
+            def refuse(*_: object) -> None:
+                raise NotReadableError
+
+            patched.setattr(CudaDevice, "read", refuse)
+            recorder.settle()
+        assert by_operation(recorder) == {"work": 4 * MS}

@@ -102,11 +102,13 @@ class Timer(Protocol):
         slots: The pairs on which each mark records an event.
         estimated: Another stream was current at exit than at entry, so that
             the interval does not cover all of the call's work.
+        host_ns: Host clock at the last mark, ns.
         unmeasured: Why the call could not be timed, None where it could.
     """
 
     slots: tuple[Slot, ...]
     estimated: bool
+    host_ns: int
     unmeasured: str | None
 
     def mark(self) -> Mark | None:
