@@ -15,15 +15,13 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as context_api
+from opentelemetry.context import Context
 
 from gputrace import catalogue, faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextvars import Token
     from types import TracebackType
-
-    from opentelemetry.context import Context
 
     from gputrace.call import Call
 
@@ -39,6 +37,10 @@ ATTRIBUTE_OF_FIELD = {
 }
 
 _SCOPE_KEY = context_api.create_key("gputrace-scope")
+_NOWHERE = Context()
+
+#: Links followed outward from a scope: they form a ring where a generator is read by a task that it started.
+_DEEPEST = 64
 
 
 class Attribution:
@@ -69,7 +71,8 @@ class Attribution:
         return Attribution(**fields)
 
     def __repr__(self) -> str:
-        named = ", ".join(f"{name}={getattr(self, name)!r}" for name in FIELDS if getattr(self, name) is not None)
+        given = {name: getattr(self, name) for name in FIELDS}
+        named = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
         return f"Attribution({named})"
 
 
@@ -82,13 +85,27 @@ class Scope:
     Attributes:
         attribution: What work started from here on is billed to.
         call: The nearest enclosing call, None outside of any.
+        block: The ``attribute_to`` that made it: one may be open in several tasks at once.
+        previous: What it replaced.
+        outside: The OpenTelemetry context around it.
+        inside: The one that was attached for it.
     """
 
-    __slots__ = ("attribution", "call")
+    __slots__ = ("attribution", "block", "call", "inside", "outside", "previous")
 
-    def __init__(self, attribution: Attribution, call: Call | None) -> None:
+    def __init__(
+        self,
+        attribution: Attribution,
+        call: Call | None,
+        *,
+        block: attribute_to | None = None,
+        previous: Scope | Call | None = None,
+    ) -> None:
         self.attribution = attribution
         self.call = call
+        self.block = block
+        self.previous = previous
+        self.outside = self.inside = _NOWHERE
 
 
 #: Whether any scope was ever mirrored: until then nobody needs to look.
@@ -105,8 +122,25 @@ def scope_in_force() -> Scope | Call | None:
     return scope
 
 
+_READING = faults.contained("make a string of a value to bill to")
+
+
+def _text(value: Any) -> str:
+    # A string says what it holds: str() of a member of a (str, Enum) is its name in the code.
+    return str.__str__(value) if isinstance(value, str) else str(value)
+
+
+def _refusal(where: str, name: str, text: str) -> str | None:
+    if not text.startswith(catalogue.RESERVED_PREFIX):
+        return None
+    return (
+        f"{where}: {name}={text!r} starts with {catalogue.RESERVED_PREFIX!r}, which is reserved for "
+        f"rows like {catalogue.NO_FEATURE!r}; choose another name"
+    )
+
+
 def checked_fields(given: Mapping[str, Any], where: str) -> dict[str, str]:
-    """Return the fields that were given, as strings.
+    """Return the fields that were given, as strings: True, 1 and 1.0 are three values.
 
     Args:
         given: Field name to value; None means not given.
@@ -115,18 +149,11 @@ def checked_fields(given: Mapping[str, Any], where: str) -> dict[str, str]:
     Raises:
         ValueError: A value starts with ``__``, which is reserved for gputrace's own rows.
     """
-    fields = {}
-    for name, value in given.items():
-        if value is None:
-            continue
-        text = str(value)
-        if text.startswith(catalogue.RESERVED_PREFIX):
-            message = (
-                f"{where}: {name}={text!r} starts with {catalogue.RESERVED_PREFIX!r}, which is reserved for "
-                f"rows like {catalogue.NO_FEATURE!r}; choose another name"
-            )
-            raise ValueError(message)
-        fields[name] = text
+    fields = {name: _text(value) for name, value in given.items() if value is not None}
+    for name, text in fields.items():
+        refusal = _refusal(where, name, text)
+        if refusal is not None:
+            raise ValueError(refusal)
     return fields
 
 
@@ -137,18 +164,53 @@ def tolerated_fields(given: Mapping[str, Any], where: str) -> dict[str, str]:
     """
     fields = {}
     for name, value in given.items():
-        try:
-            fields.update(checked_fields({name: value}, where))
-        except ValueError as error:
-            faults.log_once(f"{where}:{name}", "%s; ignored", error)
+        if value is None:
+            continue
+        with _READING:
+            text = _text(value)
+            refusal = _refusal(where, name, text)
+            if refusal is None:
+                fields[name] = text
+            else:
+                faults.log_once(f"{where}:{name}", "%s; ignored", refusal)
     return fields
 
 
-def mirror(scope: Scope | Call | None) -> Token[Context]:
-    """Put a scope into the OpenTelemetry context too."""
+def mirror(outermost: Scope, innermost: Scope) -> None:
+    """Put scopes into the OpenTelemetry context too, around whatever it holds now."""
     global mirrored  # noqa: PLW0603 - a latch
     mirrored = True
-    return context_api.attach(context_api.set_value(_SCOPE_KEY, scope))
+    outermost.outside = context_api.get_current()
+    inside = context_api.set_value(_SCOPE_KEY, innermost, outermost.outside)
+    innermost.inside = inside
+    context_api.attach(inside)
+
+
+def unmirror(outermost: Scope, innermost: Scope) -> None:
+    """Take scopes out of the OpenTelemetry context, where they are in it.
+
+    Not with a token, which only the task that made it could use, and leaving
+    alone what others attached in the meantime.
+    """
+    now = context_api.get_current()
+    if now is outermost.inside:
+        context_api.attach(outermost.outside)
+    elif now.get(_SCOPE_KEY) is innermost:
+        context_api.attach(context_api.set_value(_SCOPE_KEY, outermost.outside.get(_SCOPE_KEY), now))
+
+
+def scopes_within(call: Call, inner: Scope | Call | None) -> list[Scope]:
+    """Return the scopes opened in the body of ``call`` and open at ``inner``, the innermost first."""
+    found: list[Scope] = []
+    for _ in range(_DEEPEST):
+        if inner is call:
+            return found
+        if inner is None:
+            break
+        if isinstance(inner, Scope):
+            found.append(inner)
+        inner = inner.previous
+    return []
 
 
 class attribute_to:  # noqa: N801 - used like a function
@@ -165,7 +227,7 @@ class attribute_to:  # noqa: N801 - used like a function
         stage: Stage of a cascade or pipeline.
     """
 
-    __slots__ = ("_fields", "_previous", "_scope", "_token")
+    __slots__ = ("_fields",)
 
     def __init__(
         self,
@@ -178,31 +240,29 @@ class attribute_to:  # noqa: N801 - used like a function
     ) -> None:
         given = {"feature": feature, "tenant": tenant, "model": model, "variant": variant, "stage": stage}
         self._fields = tolerated_fields(given, "attribute_to")
-        self._previous: list[Scope | Call | None] = []
-        self._scope: list[Scope] = []
-        self._token: list[Any] = []
 
     def __enter__(self) -> Scope:
         outer = scope_in_force()
-        scope = Scope(
-            (outer.attribution if outer is not None else UNNAMED).merged(self._fields), enclosing_call(outer)
-        )
-        self._previous.append(current_scope.get())
-        self._scope.append(scope)
+        billed = (UNNAMED if outer is None else outer.attribution).merged(self._fields)
+        scope = Scope(billed, enclosing_call(outer), block=self, previous=current_scope.get())
         current_scope.set(scope)
-        self._token.append(mirror(scope))
+        mirror(scope, scope)
         return scope
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        scope, previous, token = self._scope.pop(), self._previous.pop(), self._token.pop()
-        # A generator that is closed by another task leaves this block in a
-        # foreign context, which must not be touched.
-        if current_scope.get() is scope:
-            current_scope.set(previous)
-        if context_api.get_current().get(_SCOPE_KEY) is scope:
-            context_api.detach(token)
+        # The scope is found in the context, not kept here: other tasks may be in this block too. A generator
+        # that another task closes leaves the block in a foreign context, which must not be touched.
+        # What it replaced is forgotten: a task that starts its successor in here would else keep them all.
+        scope = current_scope.get()
+        if isinstance(scope, Scope) and scope.block is self:
+            current_scope.set(scope.previous)
+            scope.previous = None
+        scope = context_api.get_current().get(_SCOPE_KEY)  # type: ignore[assignment]
+        if isinstance(scope, Scope) and scope.block is self:
+            unmirror(scope, scope)
+            scope.outside = _NOWHERE
 
 
 def enclosing_call(scope: Scope | Call | None) -> Call | None:
@@ -255,10 +315,14 @@ class Current:
         """
         given = {"feature": feature, "tenant": tenant, "model": model, "variant": variant, "stage": stage}
         fields = tolerated_fields(given, "current().set")
-        if self._scope is None:
-            self._scope = Scope(UNNAMED, None)
-            current_scope.set(self._scope)
-        self._scope.attribution = self._scope.attribution.merged(fields)
+        scope = self._scope
+        call = enclosing_call(scope)
+        if scope is None or (scope is call and call.closed):
+            # What a call was charged stays where it is, though work that it started goes on.
+            scope = Scope(self.attribution, None)
+            current_scope.set(scope)
+            self._scope = scope
+        scope.attribution = scope.attribution.merged(fields)
 
 
 def current() -> Current:

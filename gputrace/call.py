@@ -25,24 +25,41 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace as trace_api
 
 from gputrace import attribution, identity
-from gputrace.attribution import UNNAMED, Attribution, current_scope, enclosing_call, mirror, scope_in_force
+from gputrace.attribution import UNNAMED, current_scope, enclosing_call, scope_in_force
+from gputrace.call_site import HOLD_CALL, HOLD_NONE, HOLD_STEPS, HOLDS, Site
 from gputrace.devices import selection
 from gputrace.telemetry import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextvars import Token
+    from collections.abc import Callable
 
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
-    from gputrace.attribution import Scope
+    from gputrace.attribution import Attribution, Scope
     from gputrace.devices.base import Mark, Timer
 
-HOLD_STEPS = "steps"
-HOLD_CALL = "call"
-HOLD_NONE = "none"
-HOLDS = (HOLD_STEPS, HOLD_CALL, HOLD_NONE)
+__all__ = [
+    "HOLDS",
+    "HOLD_CALL",
+    "HOLD_NONE",
+    "HOLD_STEPS",
+    "Call",
+    "Site",
+    "clock",
+    "current_scope",
+    "ensure_settled",
+    "enter",
+    "is_cancellation",
+    "leave",
+    "queue",
+    "record",
+    "reset",
+    "resume",
+    "settling",
+    "stop_recording",
+    "suspend",
+]
 
 #: Calls that entered and were not drained yet: the queue of the settler in force.
 queue: deque[Call] = deque()
@@ -52,97 +69,6 @@ clock: Callable[[], int] = monotonic_ns
 
 _numbers = itertools.count(1)
 _numbering = Lock()
-_MERGED_LIMIT = 512
-
-
-class Site:
-    """What one ``track`` or ``span`` says about the calls made through it.
-
-    Attributes:
-        operation: Name of the work.
-        overrides: Attribution fields given explicitly.
-        hold: ``steps``, ``call`` or ``none``.
-        devices: Devices given explicitly, None for the current one.
-        streams: Side streams that are timed as well.
-        weight: Weight of the call as an owner of a device.
-        attributes: More attributes for the span, never for metrics.
-        code_function: Qualified name of the decorated function.
-    """
-
-    __slots__ = (
-        "attributes",
-        "code_function",
-        "devices",
-        "hold",
-        "merged",
-        "operation",
-        "overrides",
-        "series",
-        "streams",
-        "weight",
-    )
-
-    def __init__(  # noqa: PLR0913 - the arguments of track(), in one place
-        self,
-        operation: str,
-        overrides: Mapping[str, str],
-        *,
-        hold: str = HOLD_STEPS,
-        devices: Any = None,
-        streams: Any = None,
-        weight: int = 1,
-        attributes: Mapping[str, Any] | None = None,
-        code_function: str | None = None,
-    ) -> None:
-        self.operation = operation
-        self.overrides = dict(overrides)
-        # The very constants, so that the hot path compares by identity, unpickled sites too.
-        self.hold = HOLDS[HOLDS.index(hold)]
-        self.devices = devices
-        self.streams = streams
-        self.weight = weight
-        self.attributes = dict(attributes or {})
-        self.code_function = code_function
-        self.merged: dict[Attribution, Attribution] = {}
-        #: Cache of the settler: metric attributes by (attribution, device).
-        self.series: dict[Any, Any] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what was given and leave the caches behind: they hold identities."""
-        given = (
-            self.operation,
-            self.overrides,
-            self.hold,
-            self.devices,
-            self.streams,
-            self.weight,
-            self.attributes,
-            self.code_function,
-        )
-        return (_rebuild_site, given)
-
-    def attribution_under(self, outer: Attribution) -> Attribution:
-        """Return what a call made through this site inside ``outer`` is billed to."""
-        merged = self.merged.get(outer)
-        if merged is None:
-            if len(self.merged) >= _MERGED_LIMIT:
-                self.merged.clear()
-            merged = self.merged[outer] = outer.merged(self.overrides)
-        return merged
-
-
-def _rebuild_site(*given: Any) -> Site:
-    operation, overrides, hold, devices, streams, weight, attributes, code_function = given
-    return Site(
-        operation,
-        overrides,
-        hold=hold,
-        devices=devices,
-        streams=streams,
-        weight=weight,
-        attributes=attributes,
-        code_function=code_function,
-    )
 
 
 class Call:
@@ -174,6 +100,7 @@ class Call:
         "inner",
         "marks",
         "number",
+        "outside",
         "parent",
         "pending",
         "previous",
@@ -183,14 +110,15 @@ class Call:
         "span",
         "status",
         "timer",
-        "token",
     )
 
+    attribution: Attribution
+    root: Call | None
     marks: list[int | Mark | None]
     timer: Timer | selection.Untimed | None
     span: Span | None
     context: Context | None
-    token: Token[Context] | None
+    outside: Context | None
     previous: Scope | Call | None
     inner: Scope | Call | None
 
@@ -212,7 +140,7 @@ class Call:
             billed = UNNAMED
         else:
             billed = outer.attribution
-            parent = outer if outer.__class__ is Call else outer.call  # type: ignore[assignment, union-attr]
+            parent = outer if outer.__class__ is Call else outer.call  # type: ignore[union-attr]
             # Work that outlives the call it was started in is an owner of its own.
             if parent is not None and parent.closed:
                 parent = None
@@ -282,28 +210,60 @@ def enter(site: Site) -> Call:
         call.timer = selection.timer_for(site.hold, site.devices, site.streams)
     # Before its first mark, so that the settler waits for a thread that stalls here.
     queue.append(call)
-    if trace_api._TRACER_PROVIDER is not None:  # noqa: SLF001 - get_tracer_provider() builds a proxy each time
-        spans.begin(call)
-    timer = call.timer
-    call.marks.append(clock() if timer is None else timer.mark())
-    call.pending = False
-    current_scope.set(call)
+    try:
+        if trace_api._TRACER_PROVIDER is not None:  # noqa: SLF001 - get_tracer_provider() builds a proxy each time
+            spans.begin(call)
+        timer = call.timer
+        call.marks.append(clock() if timer is None else timer.mark())
+        call.pending = False
+        current_scope.set(call)
+    except BaseException as error:
+        _abandon(call, error)
+        raise
     return call
 
 
-def leave(call: Call, error: BaseException | None = None) -> None:
-    """Close a call, ended well or by ``error``."""
+def _abandon(call: Call, error: BaseException) -> None:
+    """Close a call whose entry an interrupt broke off: nobody else has it, and the settler waits for it."""
+    if call.marks:
+        leave(call, error)
+        return
+    call.status = "error"
+    call.closed = True
+    call.pending = False
+    if call.span is not None:
+        spans.leave(call, error)
+
+
+def leave(call: Call, error: BaseException | None = None, *, block: bool = False) -> None:
+    """Close a call, ended well or by ``error``.
+
+    Args:
+        call: An open call.
+        error: What ended it.
+        block: It is a ``with`` block, which may stand in a generator that another task
+            closes: in that foreign context there is nothing to restore. What is not a
+            block ends where its last step began, whatever its body left open there.
+    """
     if error is not None:
         call.error_type = type(error).__qualname__
         call.status = "cancelled" if is_cancellation(error) else "error"
     call.pending = True
-    timer = call.timer
-    call.marks.append(clock() if timer is None else timer.mark())
-    call.closed = True
-    call.pending = False
-    # In a foreign context (closed by another task) there is nothing to restore.
-    if current_scope.get() is call:
+    try:
+        timer = call.timer
+        call.marks.append(clock() if timer is None else timer.mark())
+    finally:
+        # After an interrupt too.
+        call.closed = True
+        call.pending = False
+    inner = current_scope.get()
+    if inner is call:
         current_scope.set(call.previous)
+    elif not block:
+        _unmirror(call, inner)
+        current_scope.set(call.previous)
+    # A task that starts its successor in here would else keep them all.
+    call.previous = None
     if call.span is not None:
         spans.leave(call, error)
 
@@ -311,12 +271,11 @@ def leave(call: Call, error: BaseException | None = None) -> None:
 def suspend(call: Call) -> None:
     """End a step: the caller of a generator or coroutine goes on, and sees its own scope again."""
     inner = current_scope.get()
-    if inner is call:
-        call.inner = None
-    else:
+    if inner is not call:
         call.inner = inner
-        _mark_blocks(call)
-        mirror(call.previous)
+        _mark_blocks(call, inner)
+        if call.span is None:
+            _unmirror(call, inner)
     if call.site.hold is HOLD_STEPS:
         _mark(call)
     current_scope.set(call.previous)
@@ -331,31 +290,49 @@ def resume(call: Call) -> None:
         spans.resume(call)
     if call.site.hold is HOLD_STEPS:
         _mark(call)
-    if call.inner is None:
+    inner = call.inner
+    if inner is None:
         current_scope.set(call)
     else:
-        current_scope.set(call.inner)
-        mirror(call.inner)
-        _mark_blocks(call)
+        call.inner = None
+        current_scope.set(inner)
+        if call.span is None:
+            _mirror(call, inner)
+        _mark_blocks(call, inner)
 
 
 def _mark(call: Call) -> None:
     call.pending = True
-    timer = call.timer
-    call.marks.append(clock() if timer is None else timer.mark())
-    call.pending = False
+    try:
+        timer = call.timer
+        call.marks.append(clock() if timer is None else timer.mark())
+    finally:
+        call.pending = False
 
 
-def _mark_blocks(call: Call) -> None:
+def _mark_blocks(call: Call, inner: Scope | Call | None) -> None:
     """Stop or restart the ``with`` blocks that are open inside a stepped call.
 
     They cannot see the suspension themselves, and hold nothing while it lasts.
     """
-    block = enclosing_call(call.inner)
+    block = enclosing_call(inner)
     while block is not None and block is not call:
         if block.site.hold is HOLD_STEPS and not block.closed:
             _mark(block)
         block = block.parent
+
+
+def _unmirror(call: Call, inner: Scope | Call | None) -> None:
+    """Take what the body attached off the OpenTelemetry context, where no span does that."""
+    scopes = attribution.scopes_within(call, inner)
+    if scopes:
+        attribution.unmirror(scopes[-1], scopes[0])
+
+
+def _mirror(call: Call, inner: Scope | Call | None) -> None:
+    scopes = attribution.scopes_within(call, inner)
+    if scopes:
+        attribution.mirror(scopes[-1], scopes[0])
 
 
 _CANCELLATIONS = frozenset({"CancelledError", "Cancelled", "GeneratorExit"})

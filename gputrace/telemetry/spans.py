@@ -18,18 +18,23 @@ from gputrace import catalogue, faults
 from gputrace.attribution import ATTRIBUTE_OF_FIELD, FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
 
     from gputrace.call import Call
 
 _STARTING = faults.contained("start a span")
 _LEAVING = faults.contained("record how a call ended")
+_DESCRIBING = faults.contained("describe the exception that ended a call")
 _ENDING = faults.contained("end a span")
 
 #: Whether spans are made: nobody would end them when nothing settles calls.
 enabled = True
+
+#: Called when the first span is made with a tracer provider, on the user's thread.
+on_provider: Callable[[], None] = lambda: None  # noqa: E731
 
 _tracer: Tracer | None = None
 _tracer_of: object = None
@@ -46,6 +51,7 @@ def tracer() -> Tracer:
     if _tracer is None or _tracer_of is not provider:
         _tracer = trace_api.get_tracer(catalogue.SCOPE_NAME, schema_url=catalogue.SCHEMA_URL)
         _tracer_of = provider
+        on_provider()
     return _tracer
 
 
@@ -57,11 +63,11 @@ def begin(call: Call) -> None:
     """
     if not enabled:
         return
-    context = context_api.get_current()
-    span_context = trace_api.get_current_span(context).get_span_context()
-    if span_context.is_valid and not span_context.trace_flags.sampled:
-        return
     with _STARTING:
+        context = context_api.get_current()
+        span_context = trace_api.get_current_span(context).get_span_context()
+        if span_context.is_valid and not span_context.trace_flags.sampled:
+            return
         now_ns = time.monotonic_ns() + wall_offset_ns
         span = tracer().start_span(
             call.site.operation,
@@ -71,7 +77,8 @@ def begin(call: Call) -> None:
             set_status_on_exception=False,
         )
         call.context = trace_api.set_span_in_context(span, context)
-        call.token = context_api.attach(call.context)
+        call.outside = context
+        context_api.attach(call.context)
         call.span = span
 
 
@@ -80,16 +87,23 @@ def suspend(call: Call) -> None:
 
     What the body made current in the meantime is kept for that step.
     """
-    if call.token is not None:
+    if call.outside is not None:
         call.context = context_api.get_current()
-        context_api.detach(call.token)
-        call.token = None
+        _restore(call.outside)
+        call.outside = None
 
 
 def resume(call: Call) -> None:
     """Make the span current again for one step."""
     if call.context is not None:
-        call.token = context_api.attach(call.context)
+        call.outside = context_api.get_current()
+        context_api.attach(call.context)
+
+
+def _restore(context: Context) -> None:
+    # Never with the token of the attach: only the task that made it could use that, and a block in a
+    # generator may be left by another one.
+    context_api.attach(context)
 
 
 def leave(call: Call, error: BaseException | None) -> None:
@@ -100,23 +114,26 @@ def leave(call: Call, error: BaseException | None) -> None:
     span = call.span
     if span is not None and (error is not None or call.site.attributes):
         with _LEAVING:
+            span.set_attributes(call.site.attributes)
             if error is not None:
                 _record_error(span, error, cancelled=call.status == "cancelled")
-            span.set_attributes(call.site.attributes)
-    token = call.token
-    if token is not None:
-        # A block that another task leaves finds a foreign context: not ours to change.
-        if trace_api.get_current_span() is span:
-            context_api.detach(token)
-        call.token = None
+    # A block of a plain generator that another task closes finds a foreign context: not ours to change.
+    if call.outside is not None and trace_api.get_current_span() is span:
+        _restore(call.outside)
+    call.outside = None
     call.context = None
 
 
 def _record_error(span: Span, error: BaseException, *, cancelled: bool) -> None:
-    span.set_attribute(catalogue.ERROR_TYPE, type(error).__qualname__)
-    if not cancelled:
+    kind = type(error)
+    span.set_attribute(catalogue.ERROR_TYPE, kind.__qualname__)
+    if cancelled:
+        return
+    # The user's exception may not even have a text; the span has an error all the same.
+    span.set_status(Status(StatusCode.ERROR, kind.__name__))
+    with _DESCRIBING:
         span.record_exception(error)
-        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+        span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
 
 
 def finish(call: Call, end_ns: int, measured: Mapping[str, str | float]) -> None:

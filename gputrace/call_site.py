@@ -1,0 +1,107 @@
+"""What one decorator or block says about the calls that are made through it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gputrace.attribution import Attribution
+
+HOLD_STEPS = "steps"
+HOLD_CALL = "call"
+HOLD_NONE = "none"
+HOLDS = (HOLD_STEPS, HOLD_CALL, HOLD_NONE)
+
+_MERGED_LIMIT = 512
+
+
+class Site:
+    """What one ``track`` or ``span`` says about the calls made through it.
+
+    Attributes:
+        operation: Name of the work.
+        overrides: Attribution fields given explicitly.
+        hold: ``steps``, ``call`` or ``none``.
+        devices: Devices given explicitly, None for the current one.
+        streams: Side streams that are timed as well.
+        weight: Weight of the call as an owner of a device.
+        attributes: More attributes for the span, never for metrics.
+        code_function: Qualified name of the decorated function.
+    """
+
+    __slots__ = (
+        "attributes",
+        "code_function",
+        "devices",
+        "hold",
+        "merged",
+        "operation",
+        "overrides",
+        "series",
+        "streams",
+        "weight",
+    )
+
+    def __init__(  # noqa: PLR0913 - the arguments of track(), in one place
+        self,
+        operation: str,
+        overrides: Mapping[str, str],
+        *,
+        hold: str = HOLD_STEPS,
+        devices: Any = None,
+        streams: Any = None,
+        weight: int = 1,
+        attributes: Mapping[str, Any] | None = None,
+        code_function: str | None = None,
+    ) -> None:
+        self.operation = operation
+        self.overrides = dict(overrides)
+        # The very constants, so that the hot path compares by identity, unpickled sites too.
+        self.hold = HOLDS[HOLDS.index(hold)]
+        self.devices = devices
+        self.streams = streams
+        self.weight = weight
+        self.attributes = dict(attributes or {})
+        self.code_function = code_function
+        self.merged: dict[Attribution, Attribution] = {}
+        #: Cache of the settler: metric attributes by (attribution, device).
+        self.series: dict[Any, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what was given and leave the caches behind: they hold identities."""
+        given = (
+            self.operation,
+            self.overrides,
+            self.hold,
+            self.devices,
+            self.streams,
+            self.weight,
+            self.attributes,
+            self.code_function,
+        )
+        return (_rebuild_site, given)
+
+    def attribution_under(self, outer: Attribution) -> Attribution:
+        """Return what a call made through this site inside ``outer`` is billed to."""
+        merged = self.merged.get(outer)
+        if merged is None:
+            if len(self.merged) >= _MERGED_LIMIT:
+                self.merged.clear()
+            merged = self.merged[outer] = outer.merged(self.overrides)
+        return merged
+
+
+def _rebuild_site(*given: Any) -> Site:
+    operation, overrides, hold, devices, streams, weight, attributes, code_function = given
+    return Site(
+        operation,
+        overrides,
+        hold=hold,
+        devices=devices,
+        streams=streams,
+        weight=weight,
+        attributes=attributes,
+        code_function=code_function,
+    )
