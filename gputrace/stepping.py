@@ -1,20 +1,30 @@
 """Runs generators and coroutines step by step, so that a call holds only while its own code runs.
 
-Each driver takes a call that is open and on this thread, and leaves it. The
-scope of the call is current for one step at a time: both the setting and the
-restoring happen in whichever context the step runs in, so that resuming or
-closing in another task is as good as in the first.
+Each function here wraps one that makes a coroutine, a generator or an async
+generator: the wrapper begins a call with the first step, delegates everything
+(PEP 380, PEP 525) and leaves the call at the end. The scope of the call is
+current for one step at a time: both the setting and the restoring happen in
+whichever context the step runs in, so that resuming or closing in another
+task is as good as in the first.
+
+A wrapper keeps nothing alive that the bare function would have freed, neither
+arguments nor items: they may be large, and on a GPU. And it throws outside of
+``except``, so that the body does not find itself handling an error twice.
 """
 
 from __future__ import annotations
 
+import inspect
+import sys
 import types
+from contextvars import Token
 from typing import TYPE_CHECKING, Any
 
 from gputrace import call as calls
+from gputrace.attribution import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     from gputrace.call import Call
 
@@ -29,72 +39,129 @@ def _drive(awaited: Any, call: Call) -> Generator[Any, Any, Any]:
     value: Any = None
     while True:
         try:
-            waited = awaited.send(value) if thrown is None else awaited.throw(thrown)
+            value = awaited.send(value) if thrown is None else awaited.throw(thrown)
         except StopIteration as stop:
             return stop.value
+        except BaseException:
+            # A step of an async generator holds what was thrown into it, perhaps the very error: no rings.
+            awaited = None
+            raise
         finally:
             thrown = None
         calls.suspend(call)
         try:
-            value = yield waited
+            value = yield value
         except GeneratorExit:
             calls.resume(call)
             awaited.close()
             raise
         except BaseException as error:  # noqa: BLE001 - goes into the coroutine, as it would without us
             thrown = error
+            value = None
         calls.resume(call)
 
 
-async def run_coroutine(coroutine: Coroutine[Any, Any, Any], call: Call) -> Any:
-    """Await a coroutine to its end and leave the call."""
-    try:
-        result = await _drive(coroutine, call)
-    except BaseException as error:
-        calls.leave(call, error)
-        raise
-    calls.leave(call)
-    return result
+async def _awaiting(awaitable: Any) -> Any:
+    return await awaitable
 
 
-def run_generator(generator: Generator[Any, Any, Any], call: Call) -> Generator[Any, Any, Any]:
-    """Delegate to a generator (PEP 380) to its end and leave the call.
+def coroutine_function(function: Callable[..., Any], begin: Callable[[], Call]) -> Callable[..., Any]:
+    """Wrap a function that makes coroutines.
 
-    Closing early is no error.
+    Args:
+        function: Returns the coroutine.
+        begin: Opens the call, or resumes it, at the first step.
     """
-    try:
-        item = next(generator)
-        while True:
-            calls.suspend(call)
-            try:
-                sent = yield item
-            except GeneratorExit:
-                calls.resume(call)
-                generator.close()
-                calls.leave(call)
-                raise
-            except BaseException as error:  # noqa: BLE001 - goes into the generator, as it would without us
-                calls.resume(call)
-                item = generator.throw(error)
-            else:
-                calls.resume(call)
-                item = generator.send(sent)
-    except StopIteration as stop:
-        calls.leave(call)
-        return stop.value
-    except GeneratorExit as error:
-        if not call.closed:
+
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        coroutine = function(*args, **kwargs)
+        del args, kwargs
+        if type(coroutine) is not types.CoroutineType:
+            # Only marked as a coroutine function: what it returns can be awaited, no more.
+            coroutine = _awaiting(coroutine)
+        call = begin()
+        try:
+            result = await _drive(coroutine, call)
+        except BaseException as error:
             calls.leave(call, error)
-        raise
-    except BaseException as error:
-        calls.leave(call, error)
-        raise
+            raise
+        calls.leave(call)
+        return result
+
+    return wrapper
+
+
+def generator_function(function: Callable[..., Any], begin: Callable[[], Call]) -> Callable[..., Any]:
+    """Wrap a function that makes generators. Closing early is no error.
+
+    Args:
+        function: Returns the generator.
+        begin: Opens the call, or resumes it, when the first item is asked for.
+    """
+
+    def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        generator = function(*args, **kwargs)
+        del args, kwargs
+        call = begin()
+        # suspend() and resume() cost more than all the rest of a step. What they come to for most calls is
+        # written out here, with a token, which within one step is good and cheaper than reading the scope.
+        plain = call.span is None and call.timer is None and call.site.hold is calls.HOLD_STEPS
+        scope, make_current, make_previous = current_scope.get, current_scope.set, current_scope.reset
+        send, append, clock = generator.send, call.marks.append, calls.clock
+        item = thrown = token = None
+        try:
+            while True:
+                try:
+                    item = send(item) if thrown is None else generator.throw(thrown)
+                finally:
+                    thrown = None
+                if token is not None and scope() is call:
+                    call.pending = True
+                    append(clock())
+                    call.pending = False
+                    make_previous(token)
+                    token = None
+                else:
+                    _keep(token, call)
+                    token = None
+                    calls.suspend(call)
+                try:
+                    item = yield item
+                except BaseException as error:  # noqa: BLE001 - goes into the generator, as it would without us
+                    thrown = error
+                    item = None
+                if plain and call.inner is None:
+                    token = make_current(call)
+                    call.pending = True
+                    append(clock())
+                    call.pending = False
+                else:
+                    calls.resume(call)
+        except StopIteration as stop:
+            _keep(token, call)
+            calls.leave(call)
+            return stop.value
+        except GeneratorExit:
+            _keep(token, call)
+            calls.leave(call)
+            raise
+        except BaseException as error:
+            _keep(token, call)
+            calls.leave(call, error)
+            raise
+
+    return wrapper
+
+
+def _keep(token: Token[Any] | None, call: Call) -> None:
+    """Keep with the call what a token says was the scope before its step."""
+    if token is not None:
+        before = token.old_value
+        call.previous = None if before is Token.MISSING else before
 
 
 def async_generator_function(function: Callable[..., Any], begin: Callable[[], Call]) -> Callable[..., Any]:
-    """Wrap a function that makes async generators: delegates (PEP 525) to their end and leaves the call.
-
-    Closing early is no error.
+    """Wrap a function that makes async generators. Closing early is no error.
 
     Args:
         function: Returns the async generator.
@@ -103,30 +170,31 @@ def async_generator_function(function: Callable[..., Any], begin: Callable[[], C
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         generator = function(*args, **kwargs)
+        del args, kwargs
         call = begin()
-        step: Any = generator.__anext__()
+        closing = False
+        steps = [_first_step(generator)]
         try:
             while True:
-                item = await _drive(step, call)
+                item = await _drive(steps.pop(), call)
                 calls.suspend(call)
                 try:
-                    sent = yield item
-                except GeneratorExit:
-                    calls.resume(call)
-                    await _drive(generator.aclose(), call)
-                    calls.leave(call)
-                    raise
+                    item = yield item
+                except GeneratorExit as error:
+                    closing = True
+                    if generator.ag_frame is None:
+                        calls.resume(call)
+                        raise
+                    steps = [generator.athrow(error)]
                 except BaseException as error:  # noqa: BLE001 - goes into the generator, as it would without us
-                    calls.resume(call)
-                    step = generator.athrow(error)
+                    steps = [generator.athrow(error)]
                 else:
-                    calls.resume(call)
-                    step = generator.asend(sent)
+                    steps = [generator.asend(item)]
+                calls.resume(call)
         except StopAsyncIteration:
             calls.leave(call)
         except GeneratorExit as error:
-            if not call.closed:
-                calls.leave(call, error)
+            calls.leave(call, None if closing else error)
             raise
         except BaseException as error:
             calls.leave(call, error)
@@ -135,14 +203,49 @@ def async_generator_function(function: Callable[..., Any], begin: Callable[[], C
     return wrapper
 
 
-async def _continue_coroutine(coroutine: Coroutine[Any, Any, Any], call: Call) -> Any:
-    calls.resume(call)
-    return await run_coroutine(coroutine, call)
+def _first_step(generator: AsyncGenerator[Any, Any]) -> Any:
+    """Ask for the first item such that the event loop gets to know the generator around this one alone.
+
+    It closes all that it knows when it shuts down, in any order and at once.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    if hooks.firstiter is None and hooks.finalizer is None:
+        return generator.__anext__()
+    sys.set_asyncgen_hooks(None, _left_to_the_wrapper)
+    try:
+        return generator.__anext__()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
 
 
-def _continue_generator(generator: Generator[Any, Any, Any], call: Call) -> Generator[Any, Any, Any]:
-    calls.resume(call)
-    return (yield from run_generator(generator, call))
+def _left_to_the_wrapper(_: Any) -> None:
+    """Finalize an async generator whose wrapper has closed it, or could not either."""
+
+
+class _Handover:
+    """What a function returned and the call that goes on with it, until the first step."""
+
+    __slots__ = ("call", "result")
+
+    def __init__(self, result: Any, call: Call) -> None:
+        self.result = result
+        self.call: Call | None = call
+
+    def take(self) -> Any:
+        return self.result
+
+    def begin(self) -> Call:
+        call, self.call = self.call, None
+        assert call is not None  # noqa: S101 - the first step comes once
+        calls.resume(call)
+        return call
+
+    def __del__(self) -> None:
+        """Leave the call of a result that was dropped before its first step."""
+        call = self.call
+        if call is not None:
+            calls.resume(call)
+            calls.leave(call, GeneratorExit() if isinstance(self.result, types.CoroutineType) else None)
 
 
 def continue_later(result: Any, call: Call) -> Any:
@@ -153,13 +256,19 @@ def continue_later(result: Any, call: Call) -> Any:
         call: The open call whose function returned it.
     """
     calls.suspend(call)
+    handover = _Handover(result, call)
     if isinstance(result, types.CoroutineType):
-        return _continue_coroutine(result, call)
-    if isinstance(result, types.GeneratorType):
-        return _continue_generator(result, call)
-    return async_generator_function(lambda: result, lambda: _resumed(call))()
+        made = coroutine_function(handover.take, handover.begin)()
+    elif isinstance(result, types.GeneratorType):
+        make = generator_function(handover.take, handover.begin)
+        made = like_generator(make, result.gi_code)()
+    else:
+        made = async_generator_function(handover.take, handover.begin)()
+    # Warnings and the names of tasks tell of the user's function.
+    made.__name__, made.__qualname__ = result.__name__, result.__qualname__
+    return made
 
 
-def _resumed(call: Call) -> Call:
-    calls.resume(call)
-    return call
+def like_generator(wrapper: Callable[..., Any], code: types.CodeType) -> Callable[..., Any]:
+    """Return the wrapper of a generator function, its results awaitable if those of ``code`` are."""
+    return types.coroutine(wrapper) if code.co_flags & inspect.CO_ITERABLE_COROUTINE else wrapper

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+import types
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 
 from gputrace import call as calls
 from gputrace import stepping
 from gputrace.attribution import checked_fields, tolerated_fields
+from gputrace.devices import cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_SITE_ATTRIBUTE = "__gputrace_site__"
+_MARK = "__gputrace__"
+
+
+@overload
+def track(function: type[T], /) -> type[T]: ...
+
+
+@overload
+def track(function: classmethod[T, P, R], /) -> classmethod[T, P, R]: ...
+
+
+@overload
+def track(function: staticmethod[P, R], /) -> staticmethod[P, R]: ...
 
 
 @overload
@@ -95,19 +109,17 @@ def track(  # noqa: PLR0913 - what can be said about a call; all by name
         TypeError: ``function`` is nothing that can be called.
     """
     given = {"feature": feature, "tenant": tenant, "model": model, "variant": variant, "stage": stage}
-    decorator = _Decorator(
-        operation,
-        checked_fields(given, "track"),
-        _checked_options(hold, devices, streams, weight, attributes),
-    )
+    fields = checked_fields({**given, "operation": operation}, "track")
+    operation = fields.pop("operation", None)
+    decorator = _Decorator(operation, fields, _checked_options(hold, devices, streams, weight, attributes))
     return decorator if function is None else decorator(function)
 
 
 def _checked_options(
     hold: str,
     devices: Any,
-    streams: Sequence[Any] | None,
-    weight: int,
+    streams: Any,
+    weight: Any,
     attributes: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     if hold not in calls.HOLDS:
@@ -116,6 +128,8 @@ def _checked_options(
     if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
         message = f"track: weight={weight!r} must be an int of at least 1"
         raise ValueError(message)
+    if devices is not None or streams is not None:
+        cuda.check(devices, streams)
     return {"hold": hold, "devices": devices, "streams": streams, "weight": weight, "attributes": attributes}
 
 
@@ -147,14 +161,9 @@ class _Decorator:
         if inspect.isclass(function):
             return self._decorate_class(function)
         if not callable(function):
-            message = (
-                f"track: {function!r} cannot be called; decorate a function, a method or an object with __call__"
-            )
+            message = f"track: {function!r} cannot be called; decorate a function, method or callable object"
             raise TypeError(message)
-        inner = getattr(function, _SITE_ATTRIBUTE, None)
-        if inner is not None:
-            return _wrapped(function.__wrapped__, self._around(inner))
-        return _wrapped(function, self._site(_qualified_name(function)))
+        return self._applied(function, None)
 
     def _decorate_class(self, cls: type[Any]) -> type[Any]:
         method = cls.__dict__.get("__call__")
@@ -163,30 +172,75 @@ class _Decorator:
                 f"track: class {cls.__qualname__} defines no __call__; decorate the method that does the work"
             )
             raise TypeError(message)
-        named = _Decorator(self._operation or cls.__qualname__, self._fields, self._options)
-        cls.__call__ = named(method)
+        if isinstance(method, (staticmethod, classmethod)):
+            tracked: Any = type(method)(self._applied(method.__func__, cls.__qualname__))
+        else:
+            tracked = self._applied(method, cls.__qualname__)
+        cls.__call__ = tracked
         return cls
 
-    def _site(self, name: str) -> calls.Site:
-        return calls.Site(self._operation or name, self._fields, code_function=name, **self._options)
+    def _applied(self, function: Any, named: str | None) -> Any:
+        tracked = _tracked(function)
+        if tracked is not None:
+            return _wrapped(tracked.function, self._around(tracked), tracked.operation or self._operation)
+        name = _qualified_name(function)
+        site = calls.Site(self._operation or named or name, self._fields, code_function=name, **self._options)
+        return _wrapped(function, site, self._operation)
 
-    def _around(self, inner: calls.Site) -> calls.Site:
+    def _around(self, tracked: _Tracked) -> calls.Site:
         """Merge with the decorator that is there already: one call, the inner one's words win."""
-        site = calls.Site(
-            inner.operation if inner.operation != inner.code_function else self._operation or inner.operation,
+        inner, outer = tracked.site, self._options
+        operation = tracked.operation or self._operation or inner.operation
+        return calls.Site(
+            operation,
             {**self._fields, **inner.overrides},
             code_function=inner.code_function,
-            **{
-                "hold": inner.hold,
-                "devices": inner.devices or self._options["devices"],
-                "streams": inner.streams or self._options["streams"],
-                "weight": max(inner.weight, self._options["weight"]),
-                "attributes": {**(self._options["attributes"] or {}), **inner.attributes},
-            },
+            hold=outer["hold"] if inner.hold == calls.HOLD_STEPS else inner.hold,
+            devices=outer["devices"] if inner.devices is None else inner.devices,
+            streams=outer["streams"] if inner.streams is None else inner.streams,
+            weight=max(inner.weight, outer["weight"]),
+            attributes={**(outer["attributes"] or {}), **inner.attributes},
         )
-        if inner.hold == calls.HOLD_STEPS:
-            site.hold = self._options["hold"]
-        return site
+
+
+class _Mark(NamedTuple):
+    """What ``track`` leaves on a wrapper.
+
+    Attributes:
+        site: The site of its calls.
+        operation: The operation, if one was given.
+        code: The code of the wrapper: others copy attributes along, onto what is not ours.
+    """
+
+    site: calls.Site
+    operation: str | None
+    code: types.CodeType
+
+
+class _Tracked(NamedTuple):
+    """What a tracked callable is without ``track``, and what was said there."""
+
+    function: Any
+    site: calls.Site
+    operation: str | None
+
+
+def _tracked(function: Any) -> _Tracked | None:
+    """Return what a callable is without ``track``, None where it is not tracked."""
+    if isinstance(function, types.FunctionType):
+        mark = function.__dict__.get(_MARK)
+        if mark is None or mark.code != function.__code__:
+            return None
+        return _Tracked(function.__wrapped__, mark.site, mark.operation)  # type: ignore[attr-defined]
+    if isinstance(function, functools.partial):
+        inner = _tracked(function.func)
+        if inner is None:
+            return None
+        return inner._replace(function=functools.partial(inner.function, *function.args, **function.keywords))
+    owner = function.__self__ if isinstance(function, types.MethodType) else function
+    method = function.__func__ if isinstance(function, types.MethodType) else type(function).__call__
+    inner = _tracked(method) if isinstance(method, types.FunctionType) else None
+    return None if inner is None else inner._replace(function=types.MethodType(inner.function, owner))
 
 
 def _qualified_name(function: Any) -> str:
@@ -196,26 +250,28 @@ def _qualified_name(function: Any) -> str:
     return name if isinstance(name, str) else type(function).__qualname__
 
 
-def _wrapped(function: Any, site: calls.Site) -> Any:
+def _wrapped(function: Any, site: calls.Site, operation: str | None) -> Any:
     subject = function
     while isinstance(subject, functools.partial):
         subject = subject.func
     if not inspect.isroutine(subject):
         subject = type(subject).__call__
+    begin = functools.partial(calls.enter, site)
     if inspect.iscoroutinefunction(subject):
-        wrapper = _coroutine_wrapper(function, site)
+        wrapper = stepping.coroutine_function(function, begin)
     elif inspect.isasyncgenfunction(subject):
-        wrapper = _async_generator_wrapper(function, site)
+        wrapper = stepping.async_generator_function(function, begin)
     elif inspect.isgeneratorfunction(subject):
-        wrapper = _generator_wrapper(function, site)
+        wrapper = stepping.generator_function(function, begin)
+        wrapper = stepping.like_generator(wrapper, subject.__code__)
     else:
         wrapper = _function_wrapper(function, site)
-    setattr(wrapper, _SITE_ATTRIBUTE, site)
+    functools.update_wrapper(wrapper, function)
+    setattr(wrapper, _MARK, _Mark(site, operation, wrapper.__code__))
     return wrapper
 
 
 def _function_wrapper(function: Callable[..., Any], site: calls.Site) -> Any:
-    @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         call = calls.enter(site)
         try:
@@ -229,29 +285,6 @@ def _function_wrapper(function: Callable[..., Any], site: calls.Site) -> Any:
         return result
 
     return wrapper
-
-
-def _coroutine_wrapper(function: Callable[..., Any], site: calls.Site) -> Any:
-    @functools.wraps(function)
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        coroutine = function(*args, **kwargs)
-        return await stepping.run_coroutine(coroutine, calls.enter(site))
-
-    return wrapper
-
-
-def _generator_wrapper(function: Callable[..., Any], site: calls.Site) -> Any:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        generator = function(*args, **kwargs)
-        return (yield from stepping.run_generator(generator, calls.enter(site)))
-
-    return wrapper
-
-
-def _async_generator_wrapper(function: Callable[..., Any], site: calls.Site) -> Any:
-    wrapper = stepping.async_generator_function(function, functools.partial(calls.enter, site))
-    return functools.update_wrapper(wrapper, function)
 
 
 _BLOCK_SITES_LIMIT = 1024
@@ -301,13 +334,18 @@ class span:  # noqa: N801 - used like a function
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         key = (operation, feature, model, variant, stage, tenant, hold, weight)
-        plain = devices is None and streams is None and attributes is None
-        site = _block_sites.get(key) if plain else None
+        options = (hold, devices, streams, weight, attributes)
+        plain = devices is None and streams is None and attributes is None and weight.__class__ is int
+        try:
+            site = _block_sites.get(key) if plain else None
+        except TypeError:
+            # Something that came with a request has no hash.
+            site = None
         if site is None:
             given = {"feature": feature, "tenant": tenant, "model": model, "variant": variant, "stage": stage}
-            options = _checked_options(hold, devices, streams, weight, attributes)
-            site = calls.Site(str(operation), tolerated_fields(given, "span"), **options)
-            if plain:
+            site = _block_site(operation, given, _checked_options(*options))
+            # Equal is not the same: a 1 must not find what was kept for a True.
+            if plain and all(part is None or part.__class__ is str for part in key[:-1]):
                 if len(_block_sites) >= _BLOCK_SITES_LIMIT:
                     _block_sites.clear()
                 _block_sites[key] = site
@@ -322,4 +360,21 @@ class span:  # noqa: N801 - used like a function
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        calls.leave(self._calls.pop(), error)
+        call = self._calls.pop()
+        if self._calls:
+            call = self._own(call)
+        calls.leave(call, error, block=True)
+
+    def _own(self, last: Call) -> Call:
+        """Find which call this task has entered: several tasks may be in one block at once."""
+        current = calls.current_scope.get()
+        for position, call in enumerate(self._calls):
+            if call is current:
+                self._calls[position] = last
+                return call
+        return last
+
+
+def _block_site(operation: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> calls.Site:
+    fields = tolerated_fields({"operation": operation, **given}, "span")
+    return calls.Site(fields.pop("operation", "span"), fields, **options)
