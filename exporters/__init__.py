@@ -1,0 +1,1 @@
+"""Where telemetry goes; imported as ``gputrace.exporters``."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import io
 import os
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter
 from opentelemetry.sdk.metrics import (
@@ -22,10 +21,17 @@ from opentelemetry.sdk.metrics import (
     ObservableUpDownCounter,
     UpDownCounter,
 )
-from opentelemetry.sdk.metrics.export import AggregationTemporality
+from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from gputrace import faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from opentelemetry.sdk.metrics.export import MetricsData
+    from opentelemetry.sdk.trace import ReadableSpan
 
 DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 DEFAULT_KEPT_FILES = 16
@@ -39,12 +45,18 @@ _CUMULATIVE: dict[type, AggregationTemporality] = dict.fromkeys(
 class RotatingStream(io.TextIOBase):
     """A text stream over ``<signal>-<pid>-<instance>-<n>.jsonl``, opened when first written.
 
+    A line that cannot be written is lost, and said so once: nobody further up can do
+    better, and the program goes on.
+
     Args:
         folder: Where the files go; made when needed.
         signal: ``spans`` or ``metrics``.
         instance_id: Tells the identity of this process, part of the name.
         max_bytes: Size at which the next file is begun.
         kept_files: How many files of this process and signal stay; the oldest go first.
+
+    Attributes:
+        failed: The last line could not be written.
     """
 
     def __init__(
@@ -62,47 +74,65 @@ class RotatingStream(io.TextIOBase):
         self._instance_id = instance_id
         self._max_bytes = max_bytes
         self._kept_files = kept_files
-        self._pid = 0
+        self._pid = os.getpid()
         self._number = 0
         self._size = 0
         self._descriptor: int | None = None
         self._paths: list[Path] = []
+        self._cut = False
+        self.failed = False
 
     def writable(self) -> bool:
         """Return True: this stream only writes."""
         return True
 
     def write(self, text: str, /) -> int:
-        """Append one line, in one write, to the file of this process.
-
-        Raises:
-            OSError: The folder cannot be written.
-        """
+        """Append one line, in one write, to the file of this process."""
         data = text.encode("utf-8")
+        self.failed = False
+        try:
+            self._append(data)
+        except OSError as error:
+            self.failed = True
+            faults.log_once(
+                f"write:{self._signal}",
+                "gputrace cannot write %s to %s (%s); the program goes on, they are lost until it can",
+                self._signal,
+                self._folder,
+                error.strerror or error,
+            )
+        return len(text)
+
+    def _append(self, data: bytes) -> None:
         if self._pid != os.getpid():
             # A forked child shares the parent's file descriptor: never its file.
-            self._descriptor, self._number, self._paths = None, 0, []
-            self._pid = os.getpid()
-        elif self._descriptor is not None and self._size + len(data) > self._max_bytes and self._size:
+            self._close_file()
+            self._pid, self._number, self._paths = os.getpid(), 0, []
+        elif self._cut or (self._size and self._size + len(data) > self._max_bytes):
+            # What stands in a file behind a line that was cut short would be read as a part of it.
             self._finish_file()
         if self._descriptor is None:
             self._open_file()
         descriptor = cast("int", self._descriptor)
         view = memoryview(data)
         while view:
-            view = view[os.write(descriptor, view) :]
-        self._size += len(data)
-        return len(text)
+            written = os.write(descriptor, view)
+            self._size += written
+            view = view[written:]
+            self._cut = bool(view)
 
     def flush(self) -> None:
         """Do nothing: each line is handed to the operating system at once."""
 
     def close(self) -> None:
         """Close the file; a later write would begin another."""
-        if self._descriptor is not None and self._pid == os.getpid():
-            os.close(self._descriptor)
-        self._descriptor = None
+        self._close_file()
         super().close()
+
+    def _close_file(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
     def _open_file(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -113,16 +143,37 @@ class RotatingStream(io.TextIOBase):
         self._paths.append(path)
 
     def _finish_file(self) -> None:
-        os.close(cast("int", self._descriptor))
-        self._descriptor = None
+        self._close_file()
+        self._cut = False
+        self._size = 0
         self._number += 1
         while len(self._paths) >= self._kept_files:
             self._paths.pop(0).unlink(missing_ok=True)
 
 
+class _SpanExporter(FileSpanExporter):
+    def __init__(self, stream: RotatingStream) -> None:
+        super().__init__(stream=cast("IO[str]", stream))
+        self._lines = stream
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = super().export(spans)
+        return SpanExportResult.FAILURE if self._lines.failed else result
+
+
+class _MetricExporter(FileMetricExporter):
+    def __init__(self, stream: RotatingStream) -> None:
+        super().__init__(stream=cast("IO[str]", stream), preferred_temporality=_CUMULATIVE)
+        self._lines = stream
+
+    def export(self, metrics_data: MetricsData, *arguments: Any, **named: Any) -> MetricExportResult:
+        result = super().export(metrics_data, *arguments, **named)
+        return MetricExportResult.FAILURE if self._lines.failed else result
+
+
 def span_exporter(folder: Path, instance_id: Callable[[], str]) -> FileSpanExporter:
     """Return an exporter that writes spans under ``folder``."""
-    return FileSpanExporter(stream=cast("IO[str]", RotatingStream(folder, "spans", instance_id)))
+    return _SpanExporter(RotatingStream(folder, "spans", instance_id))
 
 
 def metric_exporter(folder: Path, instance_id: Callable[[], str]) -> FileMetricExporter:
@@ -131,5 +182,4 @@ def metric_exporter(folder: Path, instance_id: Callable[[], str]) -> FileMetricE
     Cumulative whatever the environment prefers for other exporters: a file that
     lost its last line then loses nothing but time.
     """
-    stream = cast("IO[str]", RotatingStream(folder, "metrics", instance_id))
-    return FileMetricExporter(stream=stream, preferred_temporality=_CUMULATIVE)
+    return _MetricExporter(RotatingStream(folder, "metrics", instance_id))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
@@ -19,6 +21,11 @@ def span_exporter(endpoint: str | None) -> OTLPSpanExporter:
 def metric_exporter(endpoint: str | None) -> OTLPMetricExporter:
     """Return an exporter of metrics; see :func:`span_exporter`."""
     return OTLPMetricExporter(endpoint=None if endpoint is None else _signal_url(endpoint, "metrics"))
+
+
+def name_of(endpoint: str | None) -> str:
+    """Return what a user calls the receiver, for messages."""
+    return endpoint or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "the OTLP endpoint"
 
 
 def _signal_url(endpoint: str, signal: str) -> str:

@@ -1,7 +1,7 @@
-"""Wires the parts of a process together: providers, exporters, settler; flush, shutdown, fork and exit.
+"""Wires the parts of a process together: configure, flush, shutdown, fork and exit.
 
 Everything is lazy. The first tracked call starts the settler and binds to
-whatever providers there are; ``configure`` makes some where there are none.
+whatever providers there are; ``configure`` makes those that are missing.
 """
 
 from __future__ import annotations
@@ -11,148 +11,130 @@ import os
 import sys
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
+from opentelemetry.metrics import _internal as metrics_internal
 
 from gputrace import call as calls
-from gputrace import catalogue, faults, identity, settings
-from gputrace.accounts import Totals
-from gputrace.devices import cuda, selection
-from gputrace.settler import Settler
+from gputrace import faults, identity, settings
+from gputrace.accounts import Snapshot
+from gputrace.devices import cuda
+from gputrace.lifecycle_runtime import Runtime, destinations, report_lost
 from gputrace.telemetry import spans
-from gputrace.telemetry.metrics import Instruments
+from gputrace.telemetry.users import UsersProviders, meter_provider, tracer_provider
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from gputrace.following import Followed
     from gputrace.settings import Settings
-    from gputrace.telemetry.providers import OwnProviders, SettlingProcessor
+    from gputrace.telemetry.metrics import Instruments
+    from gputrace.telemetry.providers import OwnProviders
 
 EXIT_TIMEOUT_S = 1.8
 
-
-def _adopt_identity() -> None:
-    """Use ``service.instance.id`` of the user's providers, where they have one."""
-    for provider in (trace_api._TRACER_PROVIDER, metrics_api.get_meter_provider()):  # noqa: SLF001
-        resource = getattr(provider, "resource", None) or getattr(getattr(provider, "_sdk_config", None), "resource", None)
-        value = getattr(resource, "attributes", {}).get("service.instance.id")
-        if value:
-            identity.use_instance_id(str(value))
-            return
+#: Reason under which spans are counted that an exporter gave up on.
+EXPORT_FAILED = "export_failed"
 
 
-class Runtime:
-    """What gputrace runs in this process.
+class _Process:
+    """What there is once in a process.
 
     Attributes:
-        settings: The settings in force.
-        settler: Settles the calls.
-        instruments: Show the totals.
-        own: Providers that ``configure`` made, None where the user's are used.
+        lock: Guards the rest.
+        runtime: What runs; None before the first tracked call and after ``shutdown``.
+        own: Providers that ``configure`` made and that still work.
+        retired: Those that were shut down: globals to be replaced, not respected.
+        instruments: On the global meter provider, which takes each name only once.
+        configured: What ``configure`` was called with.
+        inherited: What a forked child sets up again at its first call.
+        parked: What stopped, while its totals are shown by a meter provider of the user's.
+        stopped: ``shutdown`` was called.
     """
 
-    def __init__(self, chosen: Settings) -> None:
-        self.settings = chosen
-        selection.choose()
-        _adopt_identity()
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.runtime: Runtime | None = None
         self.own: OwnProviders | None = None
-        self.processor: SettlingProcessor | None = None
-        self._bound: object = None
-        totals = Totals(chosen.metric_attributes, chosen.value_limit)
-        self.settler = Settler(totals, self._settled)
+        self.retired: tuple[object, ...] = ()
+        self.users = UsersProviders(_settle)
         self.instruments: Instruments | None = None
+        self.configured: Settings | None = None
+        self.inherited: Settings | None = None
+        self.parked: Runtime | None = None
+        self.stopped = False
+        self._losing = threading.Lock()
 
-    def build_providers(self) -> OwnProviders:
-        """Make providers of our own, with the exporters that the settings ask for."""
-        from gputrace.exporters import file, otlp  # noqa: PLC0415 - the SDK is loaded only when asked for
-        from gputrace.telemetry.providers import OwnProviders, resource_of  # noqa: PLC0415
+    def count_lost(self, spans_lost: int) -> None:
+        """Count spans that an exporter gave up on."""
+        runtime = self.runtime
+        if runtime is not None:
+            with self._losing:
+                lost = runtime.settler.totals.lost
+                lost[EXPORT_FAILED] = lost.get(EXPORT_FAILED, 0) + spans_lost
 
-        span_exporters: list[Any] = []
-        metric_exporters: list[Any] = []
-        if self.settings.data_directory is not None:
-            folder = self._folder()
-            span_exporters.append(file.span_exporter(folder, identity.instance_id))
-            metric_exporters.append(file.metric_exporter(folder, identity.instance_id))
-        if self.settings.sends_otlp:
-            span_exporters.append(otlp.span_exporter(self.settings.endpoint))
-            metric_exporters.append(otlp.metric_exporter(self.settings.endpoint))
-        self.own = OwnProviders(
-            resource_of(self.settings.service_name),
-            span_exporters,
-            metric_exporters,
-            self.settings.export_interval_s,
-            self.settler.tick,
-        )
-        return self.own
+    def start(self, chosen: Settings) -> None:
+        """Start what runs, or start it again; the lock is held."""
+        runtime = self.runtime or self.parked
+        if runtime is None:
+            runtime = Runtime(chosen, self.users, self.own, self.instruments)
+        elif runtime.settings != chosen:
+            runtime.apply(chosen)
+        running = self.runtime is not None
+        self.runtime, self.parked, self.stopped = runtime, None, False
+        self.instruments = runtime.instruments
+        runtime.own, runtime.on_settled = self.own, _bind
+        if not running:
+            runtime.start()
+        calls.record(runtime.settler.queue)
+        spans.enabled = True
+        _bind()
 
-    def _folder(self) -> Path:
-        from pathlib import Path  # noqa: PLC0415
-
-        # Absolute, so that a process that changes its directory keeps its files together.
-        return Path(self.settings.data_directory or settings.DEFAULT_DATA_DIRECTORY).absolute()
-
-    def start(self) -> None:
-        """Create the instruments and start the settler."""
-        if self.own is not None:
-            self.instruments = Instruments(self.own.meter_provider, self.settler.snapshot)
+    def stop(self, timeout: float) -> None:
+        """Stop what runs; the lock is held."""
+        runtime, own = self.runtime, self.own
+        self.runtime, self.own, self.configured, self.stopped = None, None, None, True
+        _record_nothing()
+        deadline = monotonic() + timeout
+        with faults.contained("shut down"):
+            if runtime is not None:
+                runtime.stop(deadline)
+            elif own is not None:
+                # A forked child that tracked nothing: spans of the user's own may be waiting.
+                report_lost(own.shutdown(deadline, lambda: False))
+        if own is not None:
+            self.retired = (*self.retired, own.tracer_provider, own.meter_provider)
+        if own is not None and own.meter_provider is not None:
+            self.instruments = None
         else:
-            self.instruments = _instruments_of_user(self.settler)
-        self.settler.start()
-        self.bind()
+            self.parked = runtime
 
-    def bind(self) -> None:
-        """Get in front of the user's tracer provider, once there is one.
-
-        Exit hooks run last in, first out: registered now, ours runs before the provider's.
-        """
-        provider = trace_api._TRACER_PROVIDER  # noqa: SLF001 - None tells that none is set
-        if provider is None or provider is self._bound:
-            return
-        self._bound = provider
-        if self.own is None or provider is not self.own.tracer_provider:
-            from gputrace.telemetry.providers import SettlingProcessor, put_first  # noqa: PLC0415
-
-            self.processor = SettlingProcessor(self.settler.tick)
-            put_first(provider, self.processor)
-        atexit.unregister(_at_exit)
-        atexit.register(_at_exit)
-
-    def _settled(self, followed: Followed, measured: dict[str, str | float]) -> None:
-        call = followed.call
-        duration_s = max(0, followed.last_ns - followed.first_ns) / 1_000_000_000
-        account = followed.lanes[0].account if followed.lanes else None
-        device_time = measured.get(catalogue.CALL_DEVICE_TIME)
+    def after_fork(self) -> None:
+        """Begin anew in a forked child: locks, queue and counts are the parent's."""
+        self.lock = threading.RLock()
+        self._losing = threading.Lock()
+        runtime, self.runtime, self.parked = self.runtime, None, None
+        if runtime is not None:
+            self.inherited = runtime.settings
+        self.users.after_fork()
         if self.instruments is not None:
-            with faults.contained("record a histogram"):
-                series = self.settler.totals.call_series(call, account, call.status or "ok")
-                self.instruments.record(
-                    call, series.attributes, duration_s, None if device_time is None else float(device_time)
-                )
-        if call.span is not None:
-            spans.finish(call, followed.last_ns, measured)
+            self.instruments.reset(Snapshot)
+        if self.own is not None:
+            self.own.after_fork()
 
 
-_lock = threading.RLock()
-_runtime: Runtime | None = None
-#: What a forked child sets up again at its first call: settings, and whether providers were ours.
-_inherited: tuple[Settings, bool] | None = None
-#: The instruments on the user's meter provider, which takes each name only once.
-_user_instruments: Instruments | None = None
+def _settle(timeout: float) -> None:
+    """Settle what has ended: a provider is about to flush or to shut down."""
+    runtime = _process.runtime
+    if runtime is not None:
+        runtime.settler.flush(monotonic() + timeout)
 
 
-def _instruments_of_user(settler: Settler) -> Instruments:
-    global _user_instruments  # noqa: PLW0603 - one a process
-    if _user_instruments is None:
-        _user_instruments = Instruments(None, settler.snapshot)
-    _user_instruments.take_snapshot = settler.snapshot
-    return _user_instruments
+_process = _Process()
 
 
-def configure(  # noqa: PLR0913 - one argument a setting
+def configure(
     *,
     service_name: str | None = None,
     endpoint: str | None = None,
@@ -184,36 +166,68 @@ def configure(  # noqa: PLR0913 - one argument a setting
         metric_attributes=metric_attributes,
         export_interval=export_interval,
     )
-    global _runtime  # noqa: PLW0603 - one runtime a process
-    with _lock:
+    with _process.lock:
         if chosen.disabled:
             _record_nothing()
             return
-        if _runtime is not None:
-            if _runtime.own is not None or _runtime.settings == chosen:
+        if _process.configured is not None:
+            if _process.configured != chosen:
                 faults.log_once(
-                    "configured-twice", "gputrace.configure() was called again; the first call stays in force"
+                    "configured-twice",
+                    "gputrace.configure() was called again with other settings; the first stay in force",
                 )
-                return
-            _stop(_runtime, monotonic() + EXIT_TIMEOUT_S)
-        _runtime = Runtime(chosen)
-        if trace_api._TRACER_PROVIDER is None:  # noqa: SLF001 - None tells that none is set
-            _install_providers(_runtime)
-        _start(_runtime)
+            chosen = _process.configured
+        _process.configured = chosen
+        if not _make_missing_providers(chosen) and (endpoint or data_dir):
+            faults.log_once(
+                "providers-set",
+                "gputrace.configure(): this program has set OpenTelemetry up itself, which is used as it is; "
+                "endpoint and data_dir change nothing",
+            )
+        _process.start(chosen)
 
 
-def _install_providers(runtime: Runtime) -> None:
-    own = runtime.build_providers()
-    trace_api.set_tracer_provider(own.tracer_provider)
-    # A proxy is what there is until somebody sets a provider.
-    if "Proxy" in type(metrics_api.get_meter_provider()).__name__:
-        metrics_api.set_meter_provider(own.meter_provider)
+def _make_missing_providers(chosen: Settings) -> bool:
+    """Make and set the providers that nobody has set; returns whether telemetry goes through ours."""
+    if _process.own is not None:
+        return True
+    tracer, meter = tracer_provider(), meter_provider()
+    no_spans = tracer is None or tracer in _process.retired
+    no_metrics = meter is None or meter in _process.retired
+    if not (no_spans or no_metrics):
+        return False
+    from gputrace.telemetry.providers import OwnProviders
+
+    own = _process.own = OwnProviders(
+        destinations(chosen),
+        service_name=chosen.service_name,
+        spans=no_spans,
+        metrics=no_metrics,
+        export_interval_s=chosen.export_interval_s,
+        settle=_settle,
+        on_lost=_process.count_lost,
+    )
+    # The API takes a provider once: where one of ours was shut down, it is replaced by hand.
+    if own.tracer_provider is not None:
+        if tracer is None:
+            trace_api.set_tracer_provider(own.tracer_provider)
+        else:
+            trace_api._TRACER_PROVIDER = own.tracer_provider  # noqa: SLF001
+    if own.meter_provider is not None:
+        if meter is None:
+            metrics_api.set_meter_provider(own.meter_provider)
+        else:
+            metrics_internal._METER_PROVIDER = own.meter_provider  # noqa: SLF001
+    return True
 
 
-def _start(runtime: Runtime) -> None:
-    runtime.start()
-    calls.record(runtime.settler.queue)
-    spans.enabled = True
+def _bind() -> None:
+    """Get in front of the providers that are set, once for each.
+
+    Exit hooks run last in, first out: registered now, ours runs before the provider's.
+    """
+    if not _process.users.bind(_process.own):
+        return
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
     process_pool = sys.modules.get("multiprocessing.util")
@@ -229,22 +243,21 @@ def _record_nothing() -> None:
 
 def ensure_started() -> None:
     """Start the settler at the first tracked call of a process that never called ``configure``."""
-    global _runtime, _inherited  # noqa: PLW0603 - one runtime a process
-    with _lock:
+    with _process.lock:
         if calls.settling:
             return
         # Whatever fails below, the next call must not try again.
         _record_nothing()
-        with faults.contained("start"):
-            chosen, ours = _inherited or (settings.read(), False)
-            _inherited = None
-            if chosen.disabled:
-                return
-            _runtime = Runtime(chosen)
-            if ours:
-                own = _runtime.build_providers()
-                trace_api._TRACER_PROVIDER = own.tracer_provider  # noqa: SLF001 - the parent's was ours too
-            _start(_runtime)
+        if _process.stopped:
+            return
+        try:
+            chosen = _process.inherited or settings.read()
+        except settings.SettingError as error:
+            faults.logger.error("gputrace records nothing: %s", error)
+            return
+        if not chosen.disabled:
+            with faults.contained("start"):
+                _process.start(chosen)
 
 
 def flush(timeout: float = 10.0) -> bool:
@@ -257,19 +270,11 @@ def flush(timeout: float = 10.0) -> bool:
         Whether all was settled and exported in time.
     """
     deadline = monotonic() + timeout
-    runtime = _runtime
-    if runtime is None:
-        return True
+    runtime, own = _process.runtime, _process.own
     with faults.contained("flush"):
-        settled = runtime.settler.flush(deadline)
-        if runtime.own is not None:
-            return runtime.own.flush(deadline) and settled
-        exported = True
-        for provider in (trace_api.get_tracer_provider(), metrics_api.get_meter_provider()):
-            force_flush = getattr(provider, "force_flush", None)
-            if force_flush is not None:
-                exported = bool(force_flush(max(1, int((deadline - monotonic()) * 1000)))) and exported
-        return settled and exported
+        if runtime is not None:
+            return runtime.flush(deadline)
+        return own is None or own.flush(deadline, lambda: False)
     return False
 
 
@@ -279,29 +284,8 @@ def shutdown(timeout: float = EXIT_TIMEOUT_S) -> None:
     Args:
         timeout: Upper bound, s; whatever hangs is left behind, with a line that says how much was lost.
     """
-    global _runtime  # noqa: PLW0603 - one runtime a process
-    with _lock:
-        runtime, _runtime = _runtime, None
-        if runtime is not None:
-            _stop(runtime, monotonic() + timeout)
-            _record_nothing()
-
-
-def _stop(runtime: Runtime, deadline: float) -> None:
-    with faults.contained("shut down"):
-        runtime.settler.flush(min(deadline, monotonic() + (deadline - monotonic()) / 2))
-        runtime.settler.stop()
-        if runtime.own is None:
-            return
-        # Two collections: a series seen first in the one shows its value in the other.
-        runtime.own.flush(monotonic() + (deadline - monotonic()) / 2)
-        lost = runtime.own.shutdown(deadline)
-        if lost:
-            faults.logger.warning(
-                "gputrace: %d records could not be delivered to %s before the process ended",
-                lost,
-                runtime.settings.endpoint or "the configured exporters",
-            )
+    with _process.lock:
+        _process.stop(timeout)
 
 
 def _at_exit() -> None:
@@ -309,19 +293,15 @@ def _at_exit() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Begin anew: locks, queue and counts are the parent's. Set up again at the first call."""
-    global _inherited, _lock, _runtime  # noqa: PLW0603 - state of a process
-    runtime, _runtime = _runtime, None
-    _lock = threading.RLock()
     identity.reset()
     calls.reset()
     faults.reset()
     cuda.reset()
-    if runtime is not None:
-        _inherited = (runtime.settings, runtime.own is not None)
+    _process.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 calls.ensure_settled = ensure_started
+spans.on_provider = _bind

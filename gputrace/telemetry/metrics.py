@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -19,20 +20,38 @@ from gputrace import catalogue, faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import FrameType
 
-    from opentelemetry.metrics import Histogram, Meter, MeterProvider
+    from opentelemetry.metrics import Histogram, Meter
 
     from gputrace.accounts import Snapshot
     from gputrace.call import Call
 
     Rows = list[tuple[dict[str, str], float]] | list[tuple[dict[str, str], int]]
+    Key = tuple[str, frozenset[tuple[str, str]]]
+
+_OBSERVING = faults.contained("show a metric")
+_FRAMES_TO_READER = 8
+_NO_ATTRIBUTES: dict[str, str] = {}
+
+
+class _Shown:
+    """What one metric reader has been shown.
+
+    Attributes:
+        series: Every series it has seen: metric name and attributes.
+        owed: Of these, the ones whose value it has yet to see, having been shown 0 instead.
+    """
+
+    def __init__(self) -> None:
+        self.series: set[Key] = set()
+        self.owed: set[Key] = set()
 
 
 class Instruments:
-    """All instruments on one meter.
+    """All instruments, on the meter provider that is set or will be.
 
     Args:
-        provider: Where the meter comes from; the global provider when None.
         snapshot: Returns all counters at one instant.
 
     Attributes:
@@ -40,25 +59,43 @@ class Instruments:
             a meter takes an instrument of a name only once.
     """
 
-    def __init__(self, provider: MeterProvider | None, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self.take_snapshot = snapshot
-        self._taken = threading.local()
-        self._shown: WeakKeyDictionary[Any, set[tuple[str, frozenset[tuple[str, str]]]]] = WeakKeyDictionary()
-        meter = metrics_api.get_meter(
-            catalogue.SCOPE_NAME, meter_provider=provider, schema_url=catalogue.SCHEMA_URL
-        )
-        # The first instrument of a collection takes the snapshot, the others
-        # show the same one, so that what is exported together balances.
-        self._observe(meter, catalogue.DEVICE_TIME, lambda shown: shown.device_time_s, first=True)
+        self._collection = threading.local()
+        self._shown: WeakKeyDictionary[Any, _Shown] = WeakKeyDictionary()
+        self._counters: list[tuple[str, Callable[[Snapshot], Rows]]] = []
+        meter = metrics_api.get_meter(catalogue.SCOPE_NAME, schema_url=catalogue.SCHEMA_URL)
+        self._observe(meter, catalogue.DEVICE_TIME, lambda shown: shown.device_time_s)
         self._observe(meter, catalogue.FEATURE_TIME, lambda shown: shown.feature_time_s)
         self._observe(meter, catalogue.CALLS, lambda shown: shown.calls)
         self._observe(meter, catalogue.SDK_LOST, lambda shown: shown.lost)
         self._observe(meter, catalogue.SDK_UNMEASURED, lambda shown: shown.unmeasured)
-        self._observe(meter, catalogue.SDK_FOLDED, lambda shown: [({}, shown.folded)])
-        self._observe(meter, catalogue.SDK_FAULTS, lambda _: [({}, faults.count())])
-        self._observe(meter, catalogue.SDK_QUEUE_LENGTH, lambda shown: [({}, shown.queue_length)])
+        self._observe(meter, catalogue.SDK_FOLDED, lambda shown: [(_NO_ATTRIBUTES, shown.folded)])
+        self._observe(meter, catalogue.SDK_FAULTS, lambda _: [(_NO_ATTRIBUTES, faults.count())])
+        self._observe(meter, catalogue.SDK_QUEUE_LENGTH, lambda shown: [(_NO_ATTRIBUTES, shown.queue_length)])
         self._duration = _histogram(meter, catalogue.CALL_DURATION)
         self._device_time = _histogram(meter, catalogue.CALL_DEVICE_TIME_HISTOGRAM)
+
+    def reset(self, snapshot: Callable[[], Snapshot]) -> None:
+        """Begin anew in a forked child, where no reader has been shown anything."""
+        self.take_snapshot = snapshot
+        self._collection = threading.local()
+        self._shown = WeakKeyDictionary()
+
+    def owes(self) -> bool:
+        """Tell whether a reader that collects has seen 0 where there is a value by now."""
+        return any(shown.owed for shown in list(self._shown.values()))
+
+    def complete(self) -> bool:
+        """Tell whether one more collection would show every reader the value of every series."""
+        snapshot = self.take_snapshot()
+        current = {
+            (name, frozenset(attributes.items()))
+            for name, rows_of in self._counters
+            for attributes, _ in rows_of(snapshot)
+        }
+        readers = list(self._shown.values())
+        return bool(readers) and all(shown.series >= current for shown in readers)
 
     def record(
         self, call: Call, attributes: dict[str, str], duration_s: float, device_time_s: float | None
@@ -76,30 +113,57 @@ class Instruments:
         if device_time_s is not None:
             self._device_time.record(device_time_s, attributes, context)
 
-    def _observe(
-        self, meter: Meter, metric: catalogue.Metric, rows_of: Callable[[Snapshot], Rows], *, first: bool = False
-    ) -> None:
-        def callback(_: CallbackOptions) -> Iterable[Observation]:
-            if first or not hasattr(self._taken, "snapshot"):
-                self._taken.snapshot = self.take_snapshot()
-            rows = rows_of(self._taken.snapshot)
-            if metric.kind is catalogue.Kind.GAUGE:
-                return [Observation(value, attributes) for attributes, value in rows]
-            return self._from_zero(metric.name, rows)
+    def _observe(self, meter: Meter, metric: catalogue.Metric, rows_of: Callable[[Snapshot], Rows]) -> None:
+        counter = metric.kind is not catalogue.Kind.GAUGE
 
-        if metric.kind is catalogue.Kind.GAUGE:
-            meter.create_observable_gauge(metric.name, [callback], metric.unit, metric.description)
-        else:
+        def callback(_: CallbackOptions) -> Iterable[Observation]:
+            with _OBSERVING:
+                rows = rows_of(self._snapshot_for(metric.name))
+                if counter:
+                    return self._from_zero(metric.name, rows)
+                return [Observation(value, attributes) for attributes, value in rows]
+            return []
+
+        if counter:
+            self._counters.append((metric.name, rows_of))
             meter.create_observable_counter(metric.name, [callback], metric.unit, metric.description)
+        else:
+            meter.create_observable_gauge(metric.name, [callback], metric.unit, metric.description)
+
+    def _snapshot_for(self, name: str) -> Snapshot:
+        """Return the snapshot of the collection that runs on this thread.
+
+        All instruments of one collection show the same, so that what is exported
+        together balances. One that is asked again is in the next collection.
+        """
+        collection = self._collection
+        asked: set[str] | None = getattr(collection, "asked", None)
+        if asked is None or name in asked:
+            asked = collection.asked = set()
+            collection.snapshot = self.take_snapshot()
+        asked.add(name)
+        snapshot: Snapshot = collection.snapshot
+        return snapshot
 
     def _from_zero(self, name: str, rows: Rows) -> list[Observation]:
-        """Show a new series as 0 the first time a reader sees it: ``increase()`` counts from there."""
-        shown = self._shown.setdefault(_collecting_reader() or self, set())
+        """Show a new series as 0 the first time a reader sees it: ``increase()`` counts from there.
+
+        Not to a reader that is being shut down and will not come again: a missing
+        first step is better than a missing value.
+        """
+        reader = _collecting_reader()
+        shown = self._shown.setdefault(self if reader is None else reader, _Shown())
+        last = bool(getattr(reader, "_shutdown", False))
         observations = []
         for attributes, value in rows:
             key = (name, frozenset(attributes.items()))
-            observations.append(Observation(value if key in shown else 0, attributes))
-            shown.add(key)
+            if key in shown.series or last or not value:
+                shown.owed.discard(key)
+            else:
+                shown.owed.add(key)
+                value = 0  # noqa: PLW2901 - this time
+            shown.series.add(key)
+            observations.append(Observation(value, attributes))
         return observations
 
 
@@ -115,14 +179,17 @@ def _histogram(meter: Meter, metric: catalogue.Metric) -> Histogram:
 def _collecting_reader() -> object | None:
     """Return the metric reader that collects on this thread, None if it cannot be told.
 
-    The SDK does not pass it to callbacks; its ``collect`` has it as an argument.
+    Each reader must see a new series as 0 first, and the SDK tells callbacks
+    nothing of who asks. Its ``collect`` has the reader as an argument, a few frames
+    up. Where that changes, all readers count as one, and only the first gets its 0.
     """
-    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to the caller's frame
-    for _ in range(8):
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to the caller's frame
+    for _ in range(_FRAMES_TO_READER):
         if frame is None:
             return None
-        reader = frame.f_locals.get("metric_reader")
-        if reader is not None:
-            return reader  # type: ignore[no-any-return]
-        frame = frame.f_back  # type: ignore[assignment]
+        if frame.f_code.co_name == "collect":
+            reader = frame.f_locals.get("metric_reader")
+            if isinstance(reader, Hashable) and type(reader).__weakrefoffset__:
+                return reader
+        frame = frame.f_back
     return None

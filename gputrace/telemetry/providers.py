@@ -1,242 +1,242 @@
-"""The OpenTelemetry SDK: providers of our own, and the seam to those of the user."""
+"""Providers of our own, for programs that have set none."""
 
 from __future__ import annotations
 
-import os
 import threading
-from queue import SimpleQueue
-from time import monotonic
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics._internal.metric_reader_storage import MetricReaderStorage
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from gputrace import faults, identity
+from gputrace.telemetry.closing import Closer, Task, milliseconds_until
+from gputrace.telemetry.delivery import CountedMetricExporter, CountedSpanExporter
+from gputrace.telemetry.settling import SettlingProcessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opentelemetry.sdk.metrics.export import MetricsData
-    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.metrics.export import MetricExporter
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+    from gputrace.telemetry.delivery import Destination
 
 _SPAN_QUEUE = 65_536
 _SPAN_DELAY_MS = 1_000
 
 
-class CountedSpanExporter(SpanExporter):
-    """Hands spans on and knows how many arrived.
+class _SpanOutlet:
+    """Spans to one destination."""
 
-    Attributes:
-        delivered: Spans that the exporter took.
-    """
+    def __init__(self, make: Callable[[], SpanExporter], on_lost: Callable[[int], None]) -> None:
+        self.exporter = CountedSpanExporter(make, on_lost)
+        self.processor = BatchSpanProcessor(
+            self.exporter, max_queue_size=_SPAN_QUEUE, schedule_delay_millis=_SPAN_DELAY_MS
+        )
+        self.closer = Closer("gputrace-spans-closer")
 
-    def __init__(self, inner: SpanExporter) -> None:
-        self._inner = inner
-        self.delivered = 0
+    def reset(self) -> None:
+        self.exporter.reset()
+        self.closer.start()
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export a batch."""
-        result = self._inner.export(spans)
-        if result is SpanExportResult.SUCCESS:
-            self.delivered += len(spans)
-        return result
-
-    def shutdown(self) -> None:
-        """Shut the exporter down."""
-        self._inner.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Flush the exporter."""
-        return self._inner.force_flush(timeout_millis)
+    def flush(self) -> bool:
+        refused = self.exporter.refused
+        return self.processor.force_flush() and self.exporter.refused == refused
 
 
-class ProcessBoundMetricExporter(MetricExporter):
-    """Exports only in the process that made it.
+class _MetricOutlet:
+    """Metrics to one destination; a reader of its own, so that one that hangs does not hold up the others."""
 
-    A forked child inherits the reader with the parent's counts; what that one
-    would export there are the parent's numbers once more.
-    """
+    def __init__(self, make: Callable[[], MetricExporter], interval_s: float) -> None:
+        self.exporter = CountedMetricExporter(make)
+        self.reader = PeriodicExportingMetricReader(self.exporter, export_interval_millis=interval_s * 1000)
+        self.closer = Closer("gputrace-metrics-closer")
 
-    def __init__(self, inner: MetricExporter) -> None:
-        # The reader looks for these two attributes.
-        super().__init__(inner._preferred_temporality, inner._preferred_aggregation)  # noqa: SLF001
-        self._inner = inner
-        self._pid = os.getpid()
-        self.failing = False
+    def reset(self) -> None:
+        self.exporter.reset()
+        self.closer.start()
 
-    def export(
-        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
-    ) -> MetricExportResult:
-        """Export one collection."""
-        if os.getpid() != self._pid:
-            return MetricExportResult.SUCCESS
-        # Until it is done: one that hangs when the process ends has not arrived.
-        self.failing = True
-        result = self._inner.export(metrics_data, timeout_millis=timeout_millis)
-        self.failing = result is not MetricExportResult.SUCCESS
-        return result
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Flush the exporter."""
-        return self._inner.force_flush(timeout_millis)
-
-    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
-        """Shut the exporter down."""
-        self._inner.shutdown(timeout_millis=timeout_millis)
-
-
-class SettlingProcessor(SpanProcessor):
-    """Ends the spans that wait for their device time before a provider flushes or shuts down.
-
-    Counts the spans of gputrace that ended, to tell how many were lost.
-    """
-
-    def __init__(self, settle: Callable[[], None]) -> None:
-        self._settle = settle
-        self.ended = 0
-
-    def on_end(self, span: ReadableSpan) -> None:
-        """Count a sampled span."""
-        if span.context is not None and span.context.trace_flags.sampled:
-            self.ended += 1
-
-    def shutdown(self) -> None:
-        """Settle what is open, while the processors behind this one still take spans."""
-        with faults.contained("settle before a provider shuts down"):
-            self._settle()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002 - the interface
-        """Settle what was left."""
-        with faults.contained("settle before a provider flushes"):
-            self._settle()
-        return True
-
-
-def put_first(provider: Any, processor: SettlingProcessor) -> None:
-    """Add a processor to a user's tracer provider, before those that export.
-
-    Providers without processors, such as no-op ones, are left alone.
-    """
-    add = getattr(provider, "add_span_processor", None)
-    if add is None:
-        return
-    add(processor)
-    multi = getattr(provider, "_active_span_processor", None)
-    processors = getattr(multi, "_span_processors", None)
-    if isinstance(processors, tuple) and processors and processors[-1] is processor:
-        # No public way to be called first; without it, spans that wait when the
-        # user shuts the provider down by hand would be lost.
-        multi._span_processors = (processor, *processors[:-1])  # noqa: SLF001
-
-
-def resource_of(service_name: str | None) -> Resource:
-    """Return the resource of this process: the environment's, with our identity.
-
-    Args:
-        service_name: ``service.name``; None leaves it to the environment.
-    """
-    given = {SERVICE_INSTANCE_ID: identity.instance_id()}
-    if service_name is not None:
-        given[SERVICE_NAME] = service_name
-    return Resource.create(given)
+    def flush(self, owes: Callable[[], bool]) -> bool:
+        self.reader.force_flush()
+        if owes():
+            # A series that was new has been seen as 0: once more, with its value.
+            self.reader.force_flush()
+        return not self.exporter.undelivered
 
 
 class OwnProviders:
     """Providers that ``configure`` made, with their exporters.
 
     Args:
-        resource: The identity of this process.
-        span_exporters: Where spans go.
-        metric_exporters: Where metrics go; each has a reader of its own, so that
-            one that hangs does not hold up the others.
+        destinations: Where telemetry goes.
+        service_name: ``service.name``; None leaves it to the environment.
+        spans: Whether a tracer provider is missing.
+        metrics: Whether a meter provider is missing.
         export_interval_s: Time between two exports of metrics, s.
-        settle: Settles what is open.
+        settle: Settles what has ended, within a number of seconds.
+        on_lost: Told how many spans an exporter refused.
+
+    Attributes:
+        tracer_provider: None where the program has one.
+        meter_provider: None where the program has one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a pair of providers is made of
         self,
-        resource: Resource,
-        span_exporters: Sequence[SpanExporter],
-        metric_exporters: Sequence[MetricExporter],
+        destinations: Sequence[Destination],
+        *,
+        service_name: str | None,
+        spans: bool,
+        metrics: bool,
         export_interval_s: float,
-        settle: Callable[[], None],
+        settle: Callable[[float], None],
+        on_lost: Callable[[int], None],
     ) -> None:
-        self.processor = SettlingProcessor(settle)
-        self._spans_closer = _Closer("gputrace-spans-closer")
-        self._metrics_closer = _Closer("gputrace-metrics-closer")
-        self._span_exporters = [CountedSpanExporter(exporter) for exporter in span_exporters]
-        self.tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self.tracer_provider.add_span_processor(self.processor)
-        for exporter in self._span_exporters:
-            self.tracer_provider.add_span_processor(
-                BatchSpanProcessor(
-                    exporter, max_queue_size=_SPAN_QUEUE, schedule_delay_millis=_SPAN_DELAY_MS
-                )
+        self._settling = SettlingProcessor(settle)
+        self._span_outlets: dict[str, _SpanOutlet] = {}
+        self._metric_outlets: dict[str, _MetricOutlet] = {}
+        # For what the user adds to these providers, and for their threads.
+        self._closer = Closer("gputrace-closer")
+        self.tracer_provider: TracerProvider | None = None
+        self.meter_provider: MeterProvider | None = None
+        resource = _resource_of(service_name)
+        if spans:
+            self.tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+            self.tracer_provider.add_span_processor(self._settling)
+            for destination in destinations:
+                if destination.span_exporter is not None:
+                    outlet = _SpanOutlet(destination.span_exporter, on_lost)
+                    self._span_outlets[destination.name] = outlet
+                    self.tracer_provider.add_span_processor(outlet.processor)
+        if metrics:
+            for destination in destinations:
+                if destination.metric_exporter is not None:
+                    self._metric_outlets[destination.name] = _MetricOutlet(
+                        destination.metric_exporter, export_interval_s
+                    )
+            self.meter_provider = MeterProvider(
+                [metric_outlet.reader for metric_outlet in self._metric_outlets.values()],
+                resource=resource,
+                shutdown_on_exit=False,
             )
-        self._metric_exporters = [ProcessBoundMetricExporter(exporter) for exporter in metric_exporters]
-        self.meter_provider = MeterProvider(
-            [
-                PeriodicExportingMetricReader(exporter, export_interval_millis=export_interval_s * 1000)
-                for exporter in self._metric_exporters
-            ],
-            resource=resource,
-            shutdown_on_exit=False,
-        )
 
-    def flush(self, deadline: float) -> bool:
-        """Export what was recorded, until ``deadline`` (``time.monotonic()``, s)."""
-        return _all_within(
-            deadline,
-            self._spans_closer.submit(lambda: self.tracer_provider.force_flush(_left_ms(deadline))),
-            self._metrics_closer.submit(lambda: self.meter_provider.force_flush(_left_ms(deadline))),
-        )
+    def flush(self, deadline: float, owes: Callable[[], bool]) -> bool:
+        """Export what was recorded.
 
-    def shutdown(self, deadline: float) -> int:
+        Args:
+            deadline: ``time.monotonic()`` value, s; what hangs is left to its thread.
+            owes: Tells whether a metric reader has seen a 0 in place of a value.
+
+        Returns:
+            Whether all of it arrived in time.
+        """
+        tasks = self._flush_outlets(owes)
+        tasks.append(self._closer.submit(lambda: self._flush_others(deadline)))
+        return all([task.succeeded(deadline) for task in tasks])  # noqa: C419 - each gets its chance
+
+    def _flush_outlets(self, owes: Callable[[], bool]) -> list[Task]:
+        return [
+            *(outlet.closer.submit(outlet.flush) for outlet in self._span_outlets.values()),
+            *(outlet.closer.submit(partial(outlet.flush, owes)) for outlet in self._metric_outlets.values()),
+        ]
+
+    def _flush_others(self, deadline: float) -> None:
+        """Flush the processors that the user has added to this provider."""
+        if self.tracer_provider is not None:
+            self.tracer_provider.force_flush(milliseconds_until(deadline))
+
+    def shutdown(self, deadline: float, owes: Callable[[], bool]) -> list[str]:
         """Export what is left and stop, until ``deadline``; whatever hangs is left behind.
 
         Returns:
-            How many records were lost: spans, and one for each metric exporter
-            that did not take the last export.
+            What was lost, in words, one entry a destination.
         """
-        _all_within(
-            deadline,
-            self._spans_closer.submit(self.tracer_provider.shutdown),
-            self._metrics_closer.submit(lambda: self.meter_provider.shutdown(_left_ms(deadline))),
+        for task in self._flush_outlets(owes):
+            task.succeeded(deadline)
+        self._closer.submit(lambda: self._close(deadline)).succeeded(deadline)
+        return self._lost()
+
+    def _close(self, deadline: float) -> None:
+        if self.tracer_provider is not None:
+            self.tracer_provider.shutdown()
+        if self.meter_provider is not None:
+            self.meter_provider.shutdown(milliseconds_until(deadline))
+
+    def _lost(self) -> list[str]:
+        lost: dict[str, list[str]] = {}
+        for name, spans in self._span_outlets.items():
+            missing = self._settling.ended - spans.exporter.delivered
+            if missing > 0:
+                lost.setdefault(name, []).append(_counted(missing, "span"))
+        for name, metrics in self._metric_outlets.items():
+            missing = metrics.exporter.undelivered
+            if missing:
+                lost.setdefault(name, []).append(f"the last {_counted(missing, 'metric point')}")
+        return [f"{' and '.join(what)} to {name}" for name, what in lost.items()]
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child, with the same providers, which the user's tracers belong to.
+
+        The SDK itself renews span processors and resources. Of metrics it keeps the
+        parent's counts, and locks that a thread of the parent's may have held.
+        """
+        self._settling.reset()
+        self._closer.start()
+        for spans in self._span_outlets.values():
+            spans.reset()
+        for metrics in self._metric_outlets.values():
+            # Until that has worked: rather nothing than the parent's numbers once more.
+            metrics.exporter.muted = True
+            metrics.reset()
+        if self.meter_provider is not None:
+            with faults.contained("separate the metrics of a forked child from its parent's"):
+                _renew(self.meter_provider)
+                for metrics in self._metric_outlets.values():
+                    metrics.exporter.muted = False
+
+
+def _renew(provider: MeterProvider) -> None:
+    consumer = provider._measurement_consumer  # noqa: SLF001 - the SDK has no public way to begin anew
+    consumer._lock = threading.Lock()  # noqa: SLF001
+    readers: list[MetricReader] = list(consumer._reader_storages)  # noqa: SLF001
+    storage: Any = MetricReaderStorage
+    consumer._reader_storages = {  # noqa: SLF001
+        reader: storage(
+            consumer._sdk_config,  # noqa: SLF001
+            reader._instrument_class_temporality,  # noqa: SLF001
+            reader._instrument_class_aggregation,  # noqa: SLF001
+            reader._instrument_class_cardinality_limit,  # noqa: SLF001
         )
-        undelivered = [self.processor.ended - exporter.delivered for exporter in self._span_exporters]
-        return max(undelivered, default=0) + sum(exporter.failing for exporter in self._metric_exporters)
+        for reader in readers
+    }
+    for reader in readers:
+        if isinstance(reader, PeriodicExportingMetricReader):
+            reader._export_lock = threading.Lock()  # noqa: SLF001
+            reader._shutdown_event = threading.Event()  # noqa: SLF001
 
 
-def _left_ms(deadline: float) -> int:
-    return max(1, int((deadline - monotonic()) * 1000))
+def _resource_of(service_name: str | None) -> Resource:
+    """Return the resource of this process: the environment's, with our identity.
 
-
-class _Closer:
-    """A thread that flushes and shuts one provider down, and may be left behind.
-
-    Started beforehand: at exit an interpreter refuses new threads.
+    Args:
+        service_name: ``service.name``; None leaves it to the environment.
     """
-
-    def __init__(self, name: str) -> None:
-        self._actions: SimpleQueue[tuple[Callable[[], object], threading.Event]] = SimpleQueue()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            action, done = self._actions.get()
-            with faults.contained("flush or shut down a provider"):
-                action()
-            done.set()
-
-    def submit(self, action: Callable[[], object]) -> threading.Event:
-        """Run an action after those before it; the event is set when it is done."""
-        done = threading.Event()
-        self._actions.put((action, done))
-        return done
+    given = {}
+    instance = identity.settled()
+    if instance is not None:
+        given[SERVICE_INSTANCE_ID] = instance
+    if service_name is not None:
+        given[SERVICE_NAME] = service_name
+    resource = Resource.create(given)
+    if not resource.attributes.get(SERVICE_INSTANCE_ID):
+        resource = resource.merge(Resource({SERVICE_INSTANCE_ID: identity.instance_id()}))
+    return resource
 
 
-def _all_within(deadline: float, *submitted: threading.Event) -> bool:
-    return all([done.wait(max(0.0, deadline - monotonic())) for done in submitted])
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,139 @@
+"""What runs in a process: the settler, the instruments that show its totals, the providers they lead to."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from gputrace import catalogue, faults, identity
+from gputrace.accounts import Totals
+from gputrace.devices import selection
+from gputrace.settler import Settler
+from gputrace.telemetry import spans
+from gputrace.telemetry.metrics import Instruments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gputrace.following import Followed
+    from gputrace.settings import Settings
+    from gputrace.telemetry.delivery import Destination
+    from gputrace.telemetry.providers import OwnProviders
+    from gputrace.telemetry.users import UsersProviders
+
+# What a process that ends waits at most for a user's metric exporters, s; the provider itself waits longer.
+_LAST_COLLECTION_S = 1.0
+
+
+def destinations(chosen: Settings) -> list[Destination]:
+    """Return where telemetry goes by the settings, where nobody has set OpenTelemetry up."""
+    from gputrace.exporters import file, otlp
+    from gputrace.telemetry.delivery import Destination
+
+    found = []
+    if chosen.data_directory is not None:
+        # Absolute, so that a process that changes its directory keeps its files together.
+        folder = Path(chosen.data_directory).absolute()
+        found.append(
+            Destination(
+                str(folder),
+                partial(file.span_exporter, folder, identity.instance_id),
+                partial(file.metric_exporter, folder, identity.instance_id),
+            )
+        )
+    if chosen.sends_spans or chosen.sends_metrics:
+        found.append(
+            Destination(
+                otlp.name_of(chosen.endpoint),
+                partial(otlp.span_exporter, chosen.endpoint) if chosen.sends_spans else None,
+                partial(otlp.metric_exporter, chosen.endpoint) if chosen.sends_metrics else None,
+            )
+        )
+    return found
+
+
+class Runtime:
+    """The settler of this process, and where what it finds goes.
+
+    Args:
+        chosen: The settings in force.
+        users: The program's own providers.
+        own: Those that gputrace made, where any were missing.
+        instruments: Those of this process, once there are any: a meter takes a name only once.
+
+    Attributes:
+        settings: ``chosen``.
+        own: ``own``; replaced when ``configure`` comes after the first tracked call.
+        settler: Settles the calls.
+        instruments: Show the totals.
+        on_settled: Called for each settled call.
+    """
+
+    def __init__(
+        self,
+        chosen: Settings,
+        users: UsersProviders,
+        own: OwnProviders | None,
+        instruments: Instruments | None,
+    ) -> None:
+        self.settings = chosen
+        self.own = own
+        self.on_settled: Callable[[], None] = lambda: None
+        self._users = users
+        selection.choose()
+        self.settler = Settler(Totals(chosen.metric_attributes, chosen.value_limit), self._settled)
+        self.instruments = instruments or Instruments(self.settler.snapshot)
+
+    def apply(self, chosen: Settings) -> None:
+        """Use other settings from here on."""
+        self.settings = chosen
+        self.settler.totals.apply(chosen.metric_attributes, chosen.value_limit)
+
+    def start(self) -> None:
+        """Start the settler, and show what it counts."""
+        self.instruments.take_snapshot = self.settler.snapshot
+        self.settler.start()
+
+    def _settled(self, followed: Followed, measured: dict[str, str | float]) -> None:
+        self.on_settled()
+        call, series = followed.call, followed.series
+        if series is not None:
+            device_time = measured.get(catalogue.CALL_DEVICE_TIME)
+            with faults.contained("record a histogram"):
+                self.instruments.record(
+                    call,
+                    series.attributes,
+                    max(0, followed.last_ns - followed.first_ns) / 1_000_000_000,
+                    None if device_time is None else float(device_time),
+                )
+        if call.span is not None:
+            spans.finish(call, followed.last_ns, measured)
+
+    def flush(self, deadline: float) -> bool:
+        """Settle every call that has ended and export what is known, until ``deadline``."""
+        done = self.settler.flush(deadline)
+        if self.own is not None:
+            done = self.own.flush(deadline, self.instruments.owes) and done
+        return self._users.flush(deadline, self.instruments.owes) and done
+
+    def stop(self, deadline: float) -> None:
+        """Settle, export and stop, until ``deadline``; whatever hangs is left behind."""
+        now = monotonic()
+        self.settler.flush(now + (deadline - now) / 2)
+        self.settler.stop()
+        # The user's readers go on to show what was counted until here.
+        final = self.settler.snapshot()
+        self.instruments.take_snapshot = lambda: final
+        if not self.instruments.complete():
+            # A user's provider collects once more when it shuts down: this makes two.
+            self._users.collect_once(min(deadline, monotonic() + _LAST_COLLECTION_S))
+        if self.own is not None:
+            report_lost(self.own.shutdown(deadline, self.instruments.owes))
+
+
+def report_lost(lost: list[str]) -> None:
+    """Say once what could not be delivered."""
+    if lost:
+        faults.logger.warning("gputrace was stopped before it could deliver %s", "; ".join(lost))

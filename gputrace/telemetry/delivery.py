@@ -1,0 +1,142 @@
+"""Where telemetry of our own providers goes, and how much of it arrived."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from opentelemetry.sdk.metrics.export import MetricsData
+    from opentelemetry.sdk.trace import ReadableSpan
+
+
+class Destination(NamedTuple):
+    """One place that telemetry goes to.
+
+    Exporters are made anew in each process: connections, files and locks are the
+    parent's after a fork.
+
+    Attributes:
+        name: What a user calls it, for messages: a URL, a folder.
+        span_exporter: Makes an exporter of spans; None where spans go elsewhere.
+        metric_exporter: Makes an exporter of metrics; None where metrics go elsewhere.
+    """
+
+    name: str
+    span_exporter: Callable[[], SpanExporter] | None
+    metric_exporter: Callable[[], MetricExporter] | None
+
+
+class CountedSpanExporter(SpanExporter):
+    """Hands spans on and knows how many arrived.
+
+    Args:
+        make: Makes the exporter proper.
+        on_lost: Told how many spans the exporter refused.
+
+    Attributes:
+        delivered: Spans that the exporter took.
+        refused: Spans that it did not.
+    """
+
+    def __init__(self, make: Callable[[], SpanExporter], on_lost: Callable[[int], None]) -> None:
+        self._make = make
+        self._on_lost = on_lost
+        self._inner: SpanExporter | None = make()
+        self.delivered = 0
+        self.refused = 0
+
+    def reset(self) -> None:
+        """Begin anew in a forked child."""
+        self._inner = None
+        self.delivered = self.refused = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export a batch."""
+        if self._inner is None:
+            self._inner = self._make()
+        result = SpanExportResult.FAILURE
+        try:
+            result = self._inner.export(spans)
+        finally:
+            if result is SpanExportResult.SUCCESS:
+                self.delivered += len(spans)
+            else:
+                self.refused += len(spans)
+                self._on_lost(len(spans))
+        return result
+
+    def shutdown(self) -> None:
+        """Shut the exporter down."""
+        if self._inner is not None:
+            self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Flush the exporter."""
+        return self._inner is None or self._inner.force_flush(timeout_millis)
+
+
+class CountedMetricExporter(MetricExporter):
+    """Hands metrics on and knows whether the last of them arrived.
+
+    Earlier ones do not matter: points are cumulative, so each says again what
+    those before it said.
+
+    Args:
+        make: Makes the exporter proper.
+
+    Attributes:
+        undelivered: Points of the last export, until the exporter has taken them.
+        muted: Export nothing.
+    """
+
+    def __init__(self, make: Callable[[], MetricExporter]) -> None:
+        self._make = make
+        inner = make()
+        # The reader looks for these two attributes.
+        super().__init__(inner._preferred_temporality, inner._preferred_aggregation)  # noqa: SLF001
+        self._inner: MetricExporter | None = inner
+        self.undelivered = 0
+        self.muted = False
+
+    def reset(self) -> None:
+        """Begin anew in a forked child."""
+        self._inner = None
+        self.undelivered = 0
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
+    ) -> MetricExportResult:
+        """Export one collection."""
+        if self.muted:
+            return MetricExportResult.SUCCESS
+        if self._inner is None:
+            self._inner = self._make()
+        # Until it is done: one that hangs when the process ends has not arrived.
+        self.undelivered = _points(metrics_data)
+        result = self._inner.export(metrics_data, timeout_millis=timeout_millis)
+        if result is MetricExportResult.SUCCESS:
+            self.undelivered = 0
+        return result
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Flush the exporter."""
+        return self._inner is None or self._inner.force_flush(timeout_millis)
+
+    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
+        """Shut the exporter down."""
+        if self._inner is not None:
+            self._inner.shutdown(timeout_millis=timeout_millis)
+
+
+def _points(metrics_data: MetricsData) -> int:
+    return sum(
+        len(metric.data.data_points)
+        for resource in metrics_data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    )
