@@ -147,13 +147,14 @@ class _Driver:
         for feature in FEATURES:
             command += ["--feature", feature]
         examples = json.dumps([(example.pixels, example.label) for example in self._models.unseen])
-        clients = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # In a session of its own, Ctrl-C reaches the driver alone, which then asks for what there is.
+        clients = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         try:
             answer, _ = clients.communicate(examples)
         except KeyboardInterrupt:
-            clients.terminate()
-            answer, _ = clients.communicate(timeout=LOAD_END_S)
-            self._count(answer)
+            self._count(_stop(clients))
             raise
         if clients.returncode:
             message = f"the load generator failed with exit status {clients.returncode}"
@@ -171,6 +172,16 @@ class _Driver:
                 self._models.heavy.read(self._models.unseen[0].pixels)
         finally:
             self._clock.planted.total_s += time.perf_counter() - began
+
+
+def _stop(clients: subprocess.Popen[str]) -> str:
+    clients.terminate()
+    try:
+        answer, _ = clients.communicate(timeout=LOAD_END_S)
+    except subprocess.TimeoutExpired:
+        clients.kill()
+        answer, _ = clients.communicate()
+    return answer
 
 
 def _sliced(service: Application, clock: DriverClock) -> Application:

@@ -123,8 +123,6 @@ def main() -> int:
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    # Ctrl-C reaches every process of the terminal. The driver decides what it means here.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     examples = json.load(sys.stdin)
     requests = plan(arguments.features, examples, arguments.requests, arguments.seed)
     load = Load(arguments.url, iter(requests))
