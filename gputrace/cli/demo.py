@@ -80,10 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     from gputrace.analysis.survey import NoDataError
     from gputrace.demo.driver import ServiceFailedError
+    from gputrace.settings import SettingError
 
     try:
         return _demonstrate(arguments, Console(highlight=False, markup=False, soft_wrap=True))
-    except (NoDataError, ServiceFailedError) as error:
+    except (NoDataError, ServiceFailedError, SettingError) as error:
         print(f"gputrace demo: {error}", file=sys.stderr)
     except OSError as error:
         print(f"gputrace demo cannot use {error.filename}: {error.strerror}", file=sys.stderr)

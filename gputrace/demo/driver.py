@@ -93,7 +93,7 @@ class ServiceFailedError(RuntimeError):
 
 
 def drive(plan: Plan, models: Models, say: Callable[[str], None]) -> Outcome:
-    """Run the service through its life, from ``configure()`` to ``shutdown()``.
+    """Run the service through its life, between ``configure()`` and ``shutdown()``.
 
     Args:
         plan: What to do.
@@ -105,8 +105,10 @@ def drive(plan: Plan, models: Models, say: Callable[[str], None]) -> Outcome:
     driver = _Driver(plan, models, clock, say)
     interrupted = False
     with _sigterm_as_interrupt():
-        clock.begin(START)
         gputrace.configure(service_name=SERVICE_NAME, data_dir=plan.data, export_interval=EXPORT_INTERVAL_S)
+        # A report's window begins with the first reading, which configure() takes when all is
+        # set up: before, it loads OpenTelemetry, for longer than the tolerance allows.
+        clock.begin(START)
         try:
             driver.run()
         except KeyboardInterrupt:

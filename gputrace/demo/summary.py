@@ -36,8 +36,8 @@ def show(console: Console, outcome: Outcome, report: Mapping[str, Any]) -> None:
     saved = saving(outcome.tallies, charged_by_feature(report))
     if saved is not None:
         console.print(
-            f"{FORM_ENTRY} asks the heavy model only when the light one is unsure: per request it spent "
-            f"{'less' if saved >= 0 else 'more'} than {ARCHIVE_AUDIT}, which always asks it: {-saved:+.1%}\n"
+            f"Time per request of {FORM_ENTRY}, which escalates when unsure, against {ARCHIVE_AUDIT}, "
+            f"which always does: {-saved:+.1%}\n"
         )
     console.print(_agreement(outcome, report))
 

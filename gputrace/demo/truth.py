@@ -107,7 +107,7 @@ class Truth:
 
     @property
     def wall_s(self) -> float:
-        """From just before ``configure()`` to just before ``shutdown()``."""
+        """From the return of ``configure()`` to the call of ``shutdown()``."""
         return sum(phase.wall_s for phase in self.phases)
 
     @property
