@@ -89,7 +89,8 @@ class _Process:
             runtime.start()
         calls.record(runtime.settler.queue)
         spans.enabled = True
-        _bind()
+        self.users.bind(self.own)
+        _call_at_exit()
 
     def stop(self, timeout: float) -> None:
         """Stop what runs; the lock is held."""
@@ -222,18 +223,19 @@ def _make_missing_providers(chosen: Settings) -> bool:
 
 
 def _bind() -> None:
-    """Get in front of the providers that are set, once for each.
+    """Get in front of the providers that are set, once for each."""
+    if _process.users.bind(_process.own):
+        _call_at_exit()
 
-    Exit hooks run last in, first out: registered now, ours runs before the provider's.
-    """
-    if not _process.users.bind(_process.own):
-        return
+
+def _call_at_exit() -> None:
+    # Exit hooks run last in, first out: registered now, ours runs before that of any provider set so far.
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
-    process_pool = sys.modules.get("multiprocessing.util")
-    if process_pool is not None:
+    pools = sys.modules.get("multiprocessing.util")
+    if pools is not None:
         # Children of multiprocessing leave without running exit hooks.
-        process_pool.Finalize(None, _at_exit, exitpriority=100)
+        pools.Finalize(None, _at_exit, exitpriority=100)
 
 
 def _record_nothing() -> None:

@@ -8,17 +8,20 @@ untested unseen. Only a GPU may be missing there.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -137,3 +140,126 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+class Program:
+    """Runs Python source in a fresh interpreter, in an empty folder, without this one's settings.
+
+    Attributes:
+        folder: Where it runs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def start(self, source: str, *command: str, **variables: str) -> subprocess.Popen[str]:
+        """`command` stands before the script: `opentelemetry-instrument`, say."""
+        path = self.folder / "program.py"
+        path.write_text(source)
+        foreign = ("OTEL_", "GPUTRACE_")
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        environment |= {"GPUTRACE_RAISE_FAULTS": "1", **variables}
+        return subprocess.Popen(
+            [*(command or (sys.executable,)), str(path)],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __call__(
+        self, source: str, *command: str, code: int = 0, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs it to its end, which must be `code`. A minute is for what hangs."""
+        process = self.start(source, *command, **variables)
+        try:
+            output, errors = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, errors = process.communicate()
+            pytest.fail(f"did not end\n{output}\n{errors}")
+        assert process.returncode == code, f"ended with {process.returncode}\n{output}\n{errors}"
+        return subprocess.CompletedProcess(process.args, code, output, errors)
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+class Files:
+    """What the files of the embedded default say.
+
+    Attributes:
+        spans: Each span as it stands, with its attributes and those of its resource as dicts.
+        lines: Lines that are JSON.
+        broken: Lines that are not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = sorted(folder.glob("*.jsonl"))
+        self.spans: list[dict[str, Any]] = []
+        self.lines = 0
+        self.broken: list[str] = []
+        self._points: list[tuple[str, str, dict[str, str], Any]] = []
+        for path in self.paths:
+            for line in path.read_text().splitlines():
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    self.broken.append(line)
+                else:
+                    self.lines += 1
+                    self._take(entry)
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        for resource, span in nested(entry, "resourceSpans", "scopeSpans", "spans"):
+            self.spans.append({**span, "attributes": named(span), "resource": resource})
+        for resource, metric in nested(entry, "resourceMetrics", "scopeMetrics", "metrics"):
+            data = metric.get("sum") or metric.get("gauge") or metric["histogram"]
+            for point in data["dataPoints"]:
+                value = point.get("asDouble", point.get("asInt", point.get("count")))
+                self._points.append(
+                    (metric["name"], resource["service.instance.id"], named(point), float(value))
+                )
+
+    def values(self, name: str, **where: str) -> dict[tuple[str, frozenset[tuple[str, str]]], list[float]]:
+        """The values of each series (process, attributes) in order; `where` by the last word of a name."""
+        found: dict[tuple[str, frozenset[tuple[str, str]]], list[float]] = {}
+        for metric, process, attributes, value in self._points:
+            last_words = {key.rpartition(".")[2]: text for key, text in attributes.items()}
+            if metric == name and where.items() <= last_words.items():
+                found.setdefault((process, frozenset(attributes.items())), []).append(value)
+        return found
+
+    def total(self, name: str, **where: str) -> float:
+        """The sum of the last values: points are cumulative."""
+        return sum(values[-1] for values in self.values(name, **where).values())
+
+    def names(self) -> set[str]:
+        return {name for name, *_ in self._points}
+
+    def processes(self) -> set[str]:
+        """Every `service.instance.id`."""
+        spans = {span["resource"]["service.instance.id"] for span in self.spans}
+        return spans | {process for _, process, *_ in self._points}
+
+
+def nested(entry: dict[str, Any], *keys: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Pairs of resource attributes and what lies two levels beneath them."""
+    for resource in entry.get(keys[0], []):
+        for scope in resource[keys[1]]:
+            for item in scope[keys[2]]:
+                yield named(resource["resource"]), item
+
+
+def named(item: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a resource, span or point, as a dict."""
+    return {one["key"]: next(iter(one["value"].values())) for one in item.get("attributes", [])}
+
+
+@pytest.fixture(scope="session")
+def read_files() -> type[Files]:
+    """`read_files(folder)` reads what `configure()` left there."""
+    return Files
