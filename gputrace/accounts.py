@@ -148,19 +148,6 @@ class HostAccount(Account):
         }
 
 
-class Histogram:
-    """Counts of one series by bucket, with sum and extremes, in seconds."""
-
-    __slots__ = ("buckets", "count", "maximum", "minimum", "total")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(catalogue.DURATION_BUCKETS_S) + 1)
-        self.count = 0
-        self.total = 0.0
-        self.minimum = float("inf")
-        self.maximum = float("-inf")
-
-
 class Series:
     """One set of metric attributes; compared by identity."""
 

@@ -26,7 +26,7 @@ PACKAGES = {
 FACADE = "gputrace"
 
 # From the ground up; a unit may import its own level and those below. A unit is a module, a package or a
-# family of modules with one prefix: `ledger` is ledger.py and ledger_stream.py, `telemetry` is telemetry/.
+# family of modules with one prefix: `ledger` is ledger.py and ledger_chains.py, `telemetry` is telemetry/.
 LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"catalogue", "faults", "identity", "ledger", "prices", "settings"}),
     frozenset({"devices"}),

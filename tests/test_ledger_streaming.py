@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputrace import ledger_stream
+from gputrace import ledger_chains
 from gputrace.ledger import SCALE, Id, Interval, Ledger, charge
 
 if TYPE_CHECKING:
@@ -327,7 +327,7 @@ def test_the_chain_ends_at_a_parent_that_is_never_opened() -> None:
 
 
 def test_the_oldest_closed_links_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_stream, "REMEMBERED_LINKS", 2)
+    monkeypatch.setattr(ledger_chains, "REMEMBERED_LINKS", 2)
 
     def open_calls(ledger: Ledger[int]) -> None:
         ledger.open("g", "g")
@@ -340,7 +340,7 @@ def test_the_oldest_closed_links_are_forgotten(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_parent_opened_late_is_not_forgotten_among_closed_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_stream, "REMEMBERED_LINKS", 2)
+    monkeypatch.setattr(ledger_chains, "REMEMBERED_LINKS", 2)
 
     def open_calls(ledger: Ledger[int]) -> None:
         ledger.open("g", "g")
@@ -355,7 +355,7 @@ def test_a_parent_opened_late_is_not_forgotten_among_closed_links(monkeypatch: p
 
 
 def test_an_id_may_be_used_again_after_it_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_stream, "REMEMBERED_LINKS", 1)
+    monkeypatch.setattr(ledger_chains, "REMEMBERED_LINKS", 1)
     ledger = Ledger()
     ledger.open("r", "r")
     for _ in range(3):

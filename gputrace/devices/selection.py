@@ -28,6 +28,8 @@ class Untimed:
 
     __slots__ = ("began_uninitialised",)
 
+    estimated = False
+
     def __init__(self, *, began_uninitialised: bool) -> None:
         self.began_uninitialised = began_uninitialised
 
