@@ -175,7 +175,8 @@ def main() -> int:
         print(json.dumps(results))
         return 0
     print("CPU time in us a call above the undecorated one; best of the repeats\n")
-    print(f"{'case':<36}{'sync':>7}{'async':>7}{'item':>7}{'settler':>9}{'sum':>7}{'bare span':>11}{'ratio':>7}  budget (sync)")
+    heads = f"{'sync':>7}{'async':>7}{'item':>7}{'settler':>9}{'sum':>7}{'bare span':>11}{'ratio':>7}"
+    print(f"{'case':<36}{heads}  budget (sync)")
     for case, (name, budget_us, budget_ratio) in CASES.items():
         row = results[case]
         print(
@@ -185,7 +186,9 @@ def main() -> int:
         )
     per_item = results["inside"]["item"]
     kept = "kept" if per_item <= PER_ITEM_BUDGET_US else "NOT kept"
-    print(f"\nper yielded item of a tracked generator: {per_item:.2f} us, budget {PER_ITEM_BUDGET_US} us: {kept}")
+    print(
+        f"\nper yielded item of a tracked generator: {per_item:.2f} us, budget {PER_ITEM_BUDGET_US}: {kept}"
+    )
     return 0
 
 

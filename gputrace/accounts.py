@@ -240,7 +240,8 @@ class Totals:
         key = (call.attribution, account, estimated, self._validity)
         series = call.site.series.get(key)
         if series is None:
-            series = self._cache(call, key, self.attributes_of(call, call.attribution, account, estimated=estimated))
+            attributes = self.attributes_of(call, call.attribution, account, estimated=estimated)
+            series = self._cache(call, key, attributes)
             self.time.setdefault(series, 0)
         return series
 

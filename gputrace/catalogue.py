@@ -115,7 +115,7 @@ class Attribute:
 
 ATTRIBUTES = (
     Attribute(FEATURE, "Product feature that the work is billed to; `__none__` when nobody named one."),
-    Attribute(OPERATION, "What ran: the name given to `track` or `span`, else the function's qualified name."),
+    Attribute(OPERATION, "What ran: the name given to `track` or `span`, else the qualified name."),
     Attribute(MODEL, "Model that did the work."),
     Attribute(VARIANT, "Variant of the model: precision, adapter, prompt version."),
     Attribute(STAGE, "Stage of a cascade or pipeline."),

@@ -27,7 +27,18 @@ class Lane:
         began_ns: Start of the step that is open, None between steps.
     """
 
-    __slots__ = ("account", "began_ns", "broken", "fed_ns", "followed", "holding", "order", "read", "skip", "slot")
+    __slots__ = (
+        "account",
+        "began_ns",
+        "broken",
+        "fed_ns",
+        "followed",
+        "holding",
+        "order",
+        "read",
+        "skip",
+        "slot",
+    )
 
     def __init__(self, followed: Followed, account: Account, slot: int | None, order: int) -> None:
         self.followed = followed

@@ -33,6 +33,7 @@ TICK_S = 0.05
 MAX_HOLD_NS = 3_600 * 1_000_000_000
 LONG_HOLD_NS = 600 * 1_000_000_000
 
+
 class Settler:
     """Follows the calls of this process and settles them.
 
@@ -176,7 +177,7 @@ class Settler:
         call = followed.call
         ancestor = call.parent
         # Containers, and what is settled already, are no links of the ledger's chain.
-        while ancestor is not None and (ancestor.settled is None or ancestor.settled.number not in self._by_number):
+        while ancestor is not None and getattr(ancestor.settled, "number", 0) not in self._by_number:
             ancestor = ancestor.parent
         root = call if call.root is None else call.root
         followed.number = call.call_number
@@ -318,12 +319,13 @@ class Settler:
 
     def _abandon(self, followed: Followed, now_ns: int) -> bool:
         """Close a call whose end never comes; warn of one that holds for very long."""
-        held_since = min((lane.began_ns for lane in followed.lanes if lane.began_ns is not None), default=now_ns)
+        began = [lane.began_ns for lane in followed.lanes if lane.began_ns is not None]
+        held_since = min(began, default=now_ns)
         if now_ns - held_since > LONG_HOLD_NS and not followed.warned:
             followed.warned = True
             faults.log_once(
                 f"long-hold:{followed.call.site.operation}",
-                "gputrace: %r has held its device for more than ten minutes; if it only waits, use hold='none'",
+                "gputrace: %r has held its device for over ten minutes; if it only waits, use hold='none'",
                 followed.call.site.operation,
             )
         if now_ns - held_since <= self._max_hold_ns:

@@ -1,0 +1,1 @@
+"""Instrumentation of frameworks; imported as ``gputrace.integrations``."""

@@ -162,7 +162,7 @@ def test_a_stream_of_steps_does_not_grow() -> None:
     clock = VirtualClock()
 
     @gputrace.track(operation="stream")
-    def stream():  # noqa: ANN202
+    def stream():
         while True:
             clock.advance(1)
             yield
@@ -311,7 +311,9 @@ def test_a_lost_device_ends_its_calls_without_an_error_and_leaves_the_others() -
         charged = by_operation(recorder)
         assert charged["on-the-other"] == MS
         assert set(charged) == {"on-both", "on-the-other"}
-        assert {reason[catalogue.LOSS_REASON] for reason, _ in recorder.snapshot().unmeasured} == {"device_lost"}
+        assert {reason[catalogue.LOSS_REASON] for reason, _ in recorder.snapshot().unmeasured} == {
+            "device_lost"
+        }
 
 
 def test_events_are_reused_only_after_they_were_read() -> None:
@@ -331,7 +333,7 @@ def test_a_generator_on_the_gpu_is_charged_its_steps() -> None:
         gpu.init()
 
         @gputrace.track(operation="decode")
-        def decode():  # noqa: ANN202
+        def decode():
             for _ in range(3):
                 gpu.launch(MS)
                 yield

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
 MARKS: dict[calls.Call, list[int]] = {}
 USER_CODE = (calls.enter, calls.leave, calls.suspend, calls.resume, calls._mark, calls.Call.__init__)
-TICK_CODE = (Settler._settle, Settler._drain, Settler._open, Settler._read_calls, Settler._charge, Settler._finish, Lane.read_marks)
+TICK_CODE = (
+    Settler._settle,
+    Settler._drain,
+    Settler._open,
+    Settler._read_calls,
+    Settler._charge,
+    Settler._finish,
+    Lane.read_marks,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +84,9 @@ def assert_balanced(recorder: Recorder, before: dict[str, float]) -> dict[str, f
     """Nothing that was published may ever be taken back, and the twins agree at any moment."""
     shown = recorder.settler.snapshot()
     charged = sum(
-        seconds for attributes, seconds in shown.device_time_s if attributes[catalogue.DEVICE_STATE] == "charged"
+        seconds
+        for attributes, seconds in shown.device_time_s
+        if attributes[catalogue.DEVICE_STATE] == "charged"
     )
     now = {str(attributes): seconds for attributes, seconds in shown.feature_time_s}
     assert sum(now.values()) == pytest.approx(charged, abs=1e-15)
@@ -91,7 +101,7 @@ def nested() -> None:
 
 def generator() -> None:
     @gputrace.track(feature="stream")
-    def items():  # noqa: ANN202
+    def items():
         yield 1
         with gputrace.span("inside"):
             yield 2
@@ -185,7 +195,8 @@ def test_random_schedules_and_ticks(operations: list[tuple[str, int, int]]) -> N
     with Recorder(clock) as recorder:
         stacks: dict[int, list[calls.Call]] = {owner: [] for owner in range(4)}
         sites = {
-            owner: calls.Site(f"owner-{owner}", {"feature": str(owner)}, weight=owner + 1) for owner in range(4)
+            owner: calls.Site(f"owner-{owner}", {"feature": str(owner)}, weight=owner + 1)
+            for owner in range(4)
         }
 
         def enter(owner: int) -> None:

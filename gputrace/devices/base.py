@@ -27,11 +27,17 @@ class NotReadableError(RuntimeError):
 class Event(Protocol):
     """The part of ``torch.cuda.Event(enable_timing=True)`` that is used."""
 
-    def record(self, stream: Any = None) -> None: ...
+    def record(self, stream: Any = None) -> None:
+        """Record it on a stream."""
+        ...
 
-    def query(self) -> bool: ...
+    def query(self) -> bool:
+        """Tell whether it has happened; True as well where it was never recorded."""
+        ...
 
-    def elapsed_time(self, end_event: Any) -> float: ...
+    def elapsed_time(self, end_event: Any) -> float:
+        """Return the time to a later event, float32 milliseconds."""
+        ...
 
 
 class Device(Protocol):
