@@ -21,7 +21,7 @@ class Check:
     Attributes:
         name: What was measured.
         driver_s: By the driver's own clock.
-        report_s: In the report; None where it does not know.
+        report_s: In the report; None where nothing read it.
         tolerance: The difference that is allowed, as a share of the driver's value.
     """
 
@@ -41,8 +41,15 @@ class Check:
 
     @property
     def agrees(self) -> bool:
-        """Whether the difference is allowed; what the report does not know agrees with nothing."""
+        """Whether the difference is allowed; what nothing read agrees with nothing."""
         return self.difference is not None and abs(self.difference) <= self.tolerance
+
+    @property
+    def verdict(self) -> str:
+        """The outcome in a word."""
+        if self.report_s is None:
+            return "not read"
+        return "agrees" if self.agrees else "DIFFERS"
 
 
 def compare(truth: Truth, report: Mapping[str, Any]) -> list[Check]:
@@ -54,11 +61,13 @@ def compare(truth: Truth, report: Mapping[str, Any]) -> list[Check]:
     """
     charged = charged_by_feature(report)
     totals = report["totals"]
+    # Where nothing reads a GPU, its time is unknown: then 0 untracked is no measurement.
+    read = totals["unknown_s"] <= TOLERANCE * totals["wall_s"]
     return [
         Check("wall", truth.wall_s, totals["wall_s"], WALL_TOLERANCE),
         *(Check(feature, spent, charged.get(feature, 0.0)) for feature, spent in truth.features.items()),
-        Check("untracked", truth.untracked_s, totals["untracked_s"]),
-        Check("idle", truth.idle_s, totals["idle_s"]),
+        Check("untracked", truth.untracked_s, totals["untracked_s"] if read else None),
+        Check("idle", truth.idle_s, totals["idle_s"] if read else None),
     ]
 
 

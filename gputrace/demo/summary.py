@@ -94,10 +94,10 @@ def _agreement(outcome: Outcome, report: Mapping[str, Any]) -> Table:
         table.add_row(
             check.name,
             f"{check.driver_s:.3f} s",
-            "unknown" if check.report_s is None else f"{check.report_s:.3f} s",
+            "" if check.report_s is None else f"{check.report_s:.3f} s",
             "" if check.difference is None else f"{check.difference:+.2%}",
             f"±{check.tolerance:.1%}",
-            "agrees" if check.agrees else "DIFFERS",
+            check.verdict,
         )
     return table
 

@@ -25,7 +25,7 @@ def report(**totals: float) -> dict[str, Any]:
             {"feature": "audit", "charged_s": 1.1},
             {"feature": "__none__", "charged_s": 0.5},
         ],
-        "totals": {"wall_s": 14.0, "untracked_s": 7.0, "idle_s": 2.0, **totals},
+        "totals": {"wall_s": 14.0, "untracked_s": 7.0, "idle_s": 2.0, "unknown_s": 0.0, **totals},
     }
 
 
@@ -50,6 +50,18 @@ def test_unknown_agrees_with_nothing() -> None:
     check = Check("idle", 1.0, None)
     assert check.difference is None
     assert not check.agrees
+    assert check.verdict == "not read"
+
+
+def test_time_that_nothing_read_is_no_measurement() -> None:
+    checks = compare(TRUTH, report(untracked_s=0.0, idle_s=0.0, unknown_s=8.9))
+    assert {check.name: check.verdict for check in checks} == {
+        "wall": "agrees",
+        "preview": "agrees",
+        "audit": "agrees",
+        "untracked": "not read",
+        "idle": "not read",
+    }
 
 
 def test_nothing_agrees_with_nothing_spent() -> None:

@@ -26,10 +26,10 @@ def outcome(**given: Any) -> Any:
     return Outcome(truth, given.pop("tallies", tallies), interrupted=False)
 
 
-def report(*, form_entry: float = 0.4, idle: float | None = 1.01) -> dict[str, Any]:
+def report(*, form_entry: float = 0.4, idle: float = 1.01, unknown: float = 0.0) -> dict[str, Any]:
     charged = {"scan-preview": 0.1, "archive-audit": 1.0, "form-entry": form_entry}
     rows = [{"feature": feature, "charged_s": seconds} for feature, seconds in charged.items()]
-    return {"rows": rows, "totals": {"wall_s": 6.0, "untracked_s": 3.5, "idle_s": idle}}
+    return {"rows": rows, "totals": {"wall_s": 6.0, "untracked_s": 3.5, "idle_s": idle, "unknown_s": unknown}}
 
 
 def shown(one: Any, about: dict[str, Any]) -> str:
@@ -76,7 +76,7 @@ def test_differences_are_signed_and_judged() -> None:
     text = shown(outcome(), report(idle=1.2))
     assert line_of(text, "wall").split() == ["wall", "6.000", "s", "6.000", "s", "+0.00%", "±0.1%", "agrees"]
     assert line_of(text, "idle").split()[-3:] == ["+18.81%", "±5.0%", "DIFFERS"]
-    assert line_of(shown(outcome(), report(idle=None)), "idle").split()[-3:] == [
+    assert line_of(shown(outcome(), report(unknown=4.0)), "idle").split()[-3:] == ["±5.0%", "not", "read"]
         "unknown",
         "±5.0%",
         "DIFFERS",
