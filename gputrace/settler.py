@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from time import monotonic, sleep
+from time import monotonic, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
 from gputrace import call as calls
@@ -86,11 +86,12 @@ class Settler:
 
     def _run(self) -> None:
         while not self._stopping:
-            began = monotonic()
+            began = thread_time()
             with faults.contained("settle calls"):
                 self.tick()
-            # Many open calls make ticks long: leave at least half of a core to the program.
-            self._wake.wait(max(TICK_S, monotonic() - began))
+            # Many open calls make ticks long: leave at least half of a core to the program. By CPU time,
+            # so that a busy machine does not stretch the sample periods.
+            self._wake.wait(max(TICK_S, thread_time() - began))
             self._wake.clear()
 
     def tick(self, *, users_thread: bool = False) -> None:
