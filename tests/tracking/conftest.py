@@ -87,18 +87,15 @@ def nothing_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def rig(nothing_leaks: None) -> Iterator[Rig]:  # noqa: ARG001 - the order
+def rig(nothing_leaks: None) -> Iterator[Rig]:
     with Rig() as recorder:
         yield recorder
 
 
 @pytest.fixture
-def traced(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Traced:
-    return made_traced(rig, monkeypatch, ALWAYS_ON)
-
-
-def made_traced(rig: Rig, monkeypatch: pytest.MonkeyPatch, sampler: Sampler) -> Traced:
-    made = Traced(rig, sampler)
+def traced(rig: Rig, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Traced:
+    """Sampled always, or as an indirect parameter says."""
+    made = Traced(rig, getattr(request, "param", ALWAYS_ON))
     monkeypatch.setattr(trace_api, "_TRACER_PROVIDER", made.provider)
     monkeypatch.setattr(spans, "enabled", True)
     keep = rig.settler.on_settled

@@ -324,7 +324,54 @@ async def test_row_26_a_returned_async_generator_that_is_dropped_leaves_no_open_
     gputrace.track(lambda: inner())()  # noqa: PLW0108 - the lambda is what is tested
     gc.collect()
     assert rig.open_calls() == 0
-    assert rig.one().status == "ok"
+    assert rig.one().status == "cancelled"
+
+
+def test_one_that_outlives_its_event_loop_leaves_no_open_call(rig, traced) -> None:
+    """Nobody can run its finally any more; the bare one goes without it just so."""
+
+    @gputrace.track(operation="stream")
+    async def stream():
+        try:
+            yield
+        finally:
+            await asyncio.sleep(0)
+
+    async def first(running) -> None:
+        await running.__anext__()
+
+    loop = asyncio.new_event_loop()
+    running = stream()
+    loop.run_until_complete(first(running))
+    loop.close()
+    del running
+    gc.collect()
+    assert rig.open_calls() == 0
+    assert rig.one().status == "cancelled"
+    assert traced.one("stream").end_time is not None
+
+
+def test_one_that_ignores_being_closed(rig) -> None:
+    async def stream():
+        try:
+            yield 1
+        except GeneratorExit:
+            yield 2
+
+    async def main(make) -> None:
+        running = make()
+        await running.__anext__()
+        assert await running.athrow(GeneratorExit()) == 2
+        await running.aclose()
+        running = make()
+        await running.__anext__()
+        with pytest.raises(RuntimeError, match="async generator ignored GeneratorExit"):
+            await running.aclose()
+
+    for make in (stream, gputrace.track(stream)):
+        asyncio.run(main(make))
+    gc.collect()
+    assert rig.open_calls() == 0
 
 
 async def test_row_26_a_returned_async_generator_may_be_closed_by_who_keeps_it(rig) -> None:
