@@ -49,16 +49,18 @@ def _drive(awaited: Any, call: Call) -> Generator[Any, Any, Any]:
         finally:
             thrown = None
         calls.suspend(call)
+        closing = False
         try:
             value = yield value
         except GeneratorExit:
-            calls.resume(call)
-            awaited.close()
-            raise
+            closing = True
         except BaseException as error:  # noqa: BLE001 - goes into the coroutine, as it would without us
             thrown = error
             value = None
         calls.resume(call)
+        if closing:
+            awaited.close()
+            raise GeneratorExit
 
 
 async def _awaiting(awaitable: Any) -> Any:
@@ -172,6 +174,7 @@ def async_generator_function(function: Callable[..., Any], begin: Callable[[], C
         generator = function(*args, **kwargs)
         del args, kwargs
         call = begin()
+        guard = _Guard(call)  # noqa: F841 - lives as long as this frame
         closing = False
         steps = [_first_step(generator)]
         try:
@@ -222,30 +225,41 @@ def _left_to_the_wrapper(_: Any) -> None:
     """Finalize an async generator whose wrapper has closed it, or could not either."""
 
 
-class _Handover:
-    """What a function returned and the call that goes on with it, until the first step."""
+class _Guard:
+    """Leaves a suspended call whose frame goes without having been closed.
 
-    __slots__ = ("call", "result")
+    As that of an async generator does where its event loop has closed before it.
+    """
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call: Call | None = call
+
+    def __del__(self) -> None:
+        call = self._call
+        if call is not None and not call.closed:
+            calls.resume(call)
+            calls.leave(call, GeneratorExit())
+
+
+class _Handover(_Guard):
+    """What a function returned, and the call that goes on with it from the first step."""
+
+    __slots__ = ("_result",)
 
     def __init__(self, result: Any, call: Call) -> None:
-        self.result = result
-        self.call: Call | None = call
+        super().__init__(call)
+        self._result = result
 
     def take(self) -> Any:
-        return self.result
+        return self._result
 
     def begin(self) -> Call:
-        call, self.call = self.call, None
+        call, self._call = self._call, None
         assert call is not None  # noqa: S101 - the first step comes once
         calls.resume(call)
         return call
-
-    def __del__(self) -> None:
-        """Leave the call of a result that was dropped before its first step."""
-        call = self.call
-        if call is not None:
-            calls.resume(call)
-            calls.leave(call, GeneratorExit() if isinstance(self.result, types.CoroutineType) else None)
 
 
 def continue_later(result: Any, call: Call) -> Any:
