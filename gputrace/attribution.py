@@ -262,7 +262,7 @@ class attribute_to:  # noqa: N801 - used like a function
         scope = context_api.get_current().get(_SCOPE_KEY)  # type: ignore[assignment]
         if isinstance(scope, Scope) and scope.block is self:
             unmirror(scope, scope)
-            scope.outside = _NOWHERE
+            scope.outside = scope.inside = _NOWHERE
 
 
 def enclosing_call(scope: Scope | Call | None) -> Call | None:

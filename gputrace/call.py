@@ -256,16 +256,16 @@ def leave(call: Call, error: BaseException | None = None, *, block: bool = False
         # After an interrupt too.
         call.closed = True
         call.pending = False
-    inner = current_scope.get()
-    if inner is call:
-        current_scope.set(call.previous)
-    elif not block:
-        _unmirror(call, inner)
-        current_scope.set(call.previous)
-    # A task that starts its successor in here would else keep them all.
-    call.previous = None
-    if call.span is not None:
-        spans.leave(call, error)
+        inner = current_scope.get()
+        if inner is call:
+            current_scope.set(call.previous)
+        elif not block:
+            _unmirror(call, inner)
+            current_scope.set(call.previous)
+        # A task that starts its successor in here would else keep them all.
+        call.previous = None
+        if call.span is not None:
+            spans.leave(call, error, block=block)
 
 
 def suspend(call: Call) -> None:

@@ -225,6 +225,21 @@ def _left_to_the_wrapper(_: Any) -> None:
     """Finalize an async generator whose wrapper has closed it, or could not either."""
 
 
+class _left_if_interrupted:  # noqa: N801 - used like a function
+    """Leave a call that an interrupt strikes where nobody else would."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            calls.leave(self._call, error)
+
+
 class _Guard:
     """Leaves a suspended call whose frame goes without having been closed.
 
@@ -258,7 +273,8 @@ class _Handover(_Guard):
     def begin(self) -> Call:
         call, self._call = self._call, None
         assert call is not None  # noqa: S101 - the first step comes once
-        calls.resume(call)
+        with _left_if_interrupted(call):
+            calls.resume(call)
         return call
 
 
@@ -269,7 +285,8 @@ def continue_later(result: Any, call: Call) -> Any:
         result: A coroutine, generator or async generator object.
         call: The open call whose function returned it.
     """
-    calls.suspend(call)
+    with _left_if_interrupted(call):
+        calls.suspend(call)
     handover = _Handover(result, call)
     if isinstance(result, types.CoroutineType):
         made = coroutine_function(handover.take, handover.begin)()

@@ -117,7 +117,7 @@ def _restore(context: Context) -> None:
     context_api.attach(context)
 
 
-def leave(call: Call, error: BaseException | None) -> None:
+def leave(call: Call, error: BaseException | None, *, block: bool = False) -> None:
     """Record how the call ended and take its span off this thread.
 
     The settler ends the span once ``call.context`` is None, never before.
@@ -129,7 +129,7 @@ def leave(call: Call, error: BaseException | None) -> None:
             if error is not None:
                 _record_error(span, error, cancelled=call.status == "cancelled")
     # A block of a plain generator that another task closes finds a foreign context: not ours to change.
-    if call.outside is not None and context_api.get_current().get(_SPAN_KEY) is span:
+    if call.outside is not None and (not block or context_api.get_current().get(_SPAN_KEY) is span):
         _restore(call.outside)
     call.outside = None
     call.context = None
