@@ -17,6 +17,7 @@ from gputrace.telemetry.metrics import Instruments
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gputrace.call import Call
     from gputrace.following import Followed
     from gputrace.settings import Settings
     from gputrace.telemetry.delivery import Destination
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 
 # What a process that ends waits at most for a user's metric exporters, s; the provider itself waits longer.
 _LAST_COLLECTION_S = 1.0
+
+# However long it took to settle, what is at hand gets this long to be exported, s.
+_LEAST_EXPORT_S = 0.5
+
+_RECORDING = faults.contained("record a histogram")
 
 
 def destinations(chosen: Settings) -> list[Destination]:
@@ -98,18 +104,30 @@ class Runtime:
 
     def _settled(self, followed: Followed, measured: dict[str, str | float]) -> None:
         self.on_settled()
-        call, series = followed.call, followed.series
-        if series is not None:
+        call = followed.call
+        if followed.series is not None:
             device_time = measured.get(catalogue.CALL_DEVICE_TIME)
-            with faults.contained("record a histogram"):
-                self.instruments.record(
+            with _RECORDING:
+                self._record(
                     call,
-                    series.attributes,
+                    followed.series.attributes,
                     max(0, followed.last_ns - followed.first_ns) / 1_000_000_000,
                     None if device_time is None else float(device_time),
                 )
         if call.span is not None:
             spans.finish(call, followed.last_ns, measured)
+
+    def _record(
+        self, call: Call, attributes: dict[str, str], duration_s: float, device_time_s: float | None
+    ) -> None:
+        histograms = None if self.own is None else self.own.histograms
+        if histograms is None:
+            self.instruments.record(call, attributes, duration_s, device_time_s)
+            return
+        span = None if call.span is None else call.span.get_span_context()
+        if span is not None and not span.trace_flags.sampled:
+            span = None
+        histograms.record(attributes, (duration_s, device_time_s), span)
 
     def flush(self, deadline: float) -> bool:
         """Settle every call that has ended and export what is known, until ``deadline``."""
@@ -130,6 +148,7 @@ class Runtime:
             # A user's provider collects once more when it shuts down: this makes two.
             self._users.collect_once(min(deadline, monotonic() + _LAST_COLLECTION_S))
         if self.own is not None:
+            deadline = max(deadline, monotonic() + _LEAST_EXPORT_S)
             report_lost(self.own.shutdown(deadline, self.instruments.owes))
 
 

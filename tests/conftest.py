@@ -219,7 +219,8 @@ class Files:
         for resource, metric in nested(entry, "resourceMetrics", "scopeMetrics", "metrics"):
             data = metric.get("sum") or metric.get("gauge") or metric["histogram"]
             for point in data["dataPoints"]:
-                value = point.get("asDouble", point.get("asInt", point.get("count")))
+                # A count of 0 is left out, as protobuf does.
+                value = point.get("asDouble", point.get("asInt", point.get("count", 0)))
                 self._points.append(
                     (metric["name"], resource["service.instance.id"], named(point), float(value))
                 )

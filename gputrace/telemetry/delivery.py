@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
+from opentelemetry.sdk.metrics import Histogram
+from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricExporter, MetricExportResult
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from gputrace.telemetry.histograms import with_histograms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from opentelemetry.sdk.metrics.export import MetricsData
     from opentelemetry.sdk.trace import ReadableSpan
+
+    from gputrace.telemetry.histograms import HistogramTable, Shown
 
 
 class Destination(NamedTuple):
@@ -90,6 +97,7 @@ class CountedMetricExporter(MetricExporter):
         make: Makes the exporter proper.
 
     Attributes:
+        histograms: Added to what the SDK collects; cumulative, in buckets.
         undelivered: Points of the last export, until the exporter has taken them.
         muted: Export nothing.
     """
@@ -100,12 +108,24 @@ class CountedMetricExporter(MetricExporter):
         # The reader looks for these two attributes.
         super().__init__(inner._preferred_temporality, inner._preferred_aggregation)  # noqa: SLF001
         self._inner: MetricExporter | None = inner
+        self._shown: Shown = set()
+        self.histograms: HistogramTable | None = None
         self.undelivered = 0
         self.muted = False
+
+    @property
+    def wants_plain_histograms(self) -> bool:
+        """Whether histograms are to be what ours are: cumulative, and in explicit buckets."""
+        temporality = (self._preferred_temporality or {}).get(Histogram, AggregationTemporality.CUMULATIVE)
+        aggregation = (self._preferred_aggregation or {}).get(Histogram)
+        return temporality is AggregationTemporality.CUMULATIVE and not isinstance(
+            aggregation, ExponentialBucketHistogramAggregation
+        )
 
     def reset(self) -> None:
         """Begin anew in a forked child."""
         self._inner = None
+        self._shown = set()
         self.undelivered = 0
 
     def export(
@@ -116,6 +136,9 @@ class CountedMetricExporter(MetricExporter):
             return MetricExportResult.SUCCESS
         if self._inner is None:
             self._inner = self._make()
+        if self.histograms is not None:
+            rows = self.histograms.read(self._shown)
+            metrics_data = with_histograms(metrics_data, rows, Resource.get_empty())
         # Until it is done: one that hangs when the process ends has not arrived.
         self.undelivered = _points(metrics_data)
         result = self._inner.export(metrics_data, timeout_millis=timeout_millis)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _BOUNDS = catalogue.DURATION_BUCKETS_S
 
+#: The series, by metric name and attributes, that a reader has seen.
+Shown = set[tuple[str, tuple[tuple[str, str], ...]]]
+
 
 class _Row:
     """Counts of one series by bucket, with sum, extremes and the last exemplar, in seconds."""
@@ -69,6 +72,10 @@ class HistogramTable:
 
     def __init__(self, metrics: Sequence[catalogue.Metric]) -> None:
         self._metrics = tuple(metrics)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew in a forked child."""
         self._lock = threading.Lock()
         self._rows: list[dict[tuple[tuple[str, str], ...], _Row]] = [{} for _ in self._metrics]
         self._start_ns = time.time_ns()
@@ -92,7 +99,7 @@ class HistogramTable:
                         row = rows[key] = _Row()
                     row.record(value, span)
 
-    def read(self, shown: set[tuple[str, tuple[tuple[str, str], ...]]]) -> list[Metric]:
+    def read(self, shown: Shown) -> list[Metric]:
         """Return the metrics for one export.
 
         Args:
@@ -115,7 +122,7 @@ class HistogramTable:
         self,
         name: str,
         rows: Mapping[tuple[tuple[str, str], ...], _Row],
-        shown: set[tuple[str, tuple[tuple[str, str], ...]]],
+        shown: Shown,
     ) -> list[HistogramDataPoint]:
         points = []
         now_ns = time.time_ns()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry.sdk.environment_variables import OTEL_METRICS_EXEMPLAR_FILTER
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics._internal.metric_reader_storage import MetricReaderStorage
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
@@ -13,9 +15,10 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resou
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from gputrace import faults, identity
+from gputrace import catalogue, faults, identity
 from gputrace.telemetry.closing import Closer, Task, milliseconds_until
 from gputrace.telemetry.delivery import CountedMetricExporter, CountedSpanExporter
+from gputrace.telemetry.histograms import HistogramTable
 from gputrace.telemetry.settling import SettlingProcessor
 
 if TYPE_CHECKING:
@@ -84,6 +87,7 @@ class OwnProviders:
     Attributes:
         tracer_provider: None where the program has one.
         meter_provider: None where the program has one.
+        histograms: Where those of gputrace are counted; None where the SDK has to.
     """
 
     def __init__(  # noqa: PLR0913 - what a pair of providers is made of
@@ -104,6 +108,7 @@ class OwnProviders:
         self._closer = Closer("gputrace-closer")
         self.tracer_provider: TracerProvider | None = None
         self.meter_provider: MeterProvider | None = None
+        self.histograms: HistogramTable | None = None
         resource = _resource_of(service_name)
         if spans:
             self.tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
@@ -119,11 +124,22 @@ class OwnProviders:
                     self._metric_outlets[destination.name] = _MetricOutlet(
                         destination.metric_exporter, export_interval_s
                     )
+            self._count_histograms()
             self.meter_provider = MeterProvider(
                 [metric_outlet.reader for metric_outlet in self._metric_outlets.values()],
                 resource=resource,
                 shutdown_on_exit=False,
             )
+
+    def _count_histograms(self) -> None:
+        """Count histograms ourselves, unless somebody wants of them what only the SDK can do."""
+        exporters = [outlet.exporter for outlet in self._metric_outlets.values()]
+        if not os.environ.get(OTEL_METRICS_EXEMPLAR_FILTER) and all(
+            exporter.wants_plain_histograms for exporter in exporters
+        ):
+            self.histograms = HistogramTable((catalogue.CALL_DURATION, catalogue.CALL_DEVICE_TIME_HISTOGRAM))
+            for exporter in exporters:
+                exporter.histograms = self.histograms
 
     def flush(self, deadline: float, owes: Callable[[], bool]) -> bool:
         """Export what was recorded.
@@ -187,6 +203,8 @@ class OwnProviders:
         """
         self._settling.reset()
         self._closer.start()
+        if self.histograms is not None:
+            self.histograms.reset()
         for spans in self._span_outlets.values():
             spans.reset()
         for metrics in self._metric_outlets.values():
