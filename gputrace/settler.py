@@ -60,7 +60,9 @@ class Settler:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._order = 0
-        self._last_ns = calls.clock()
+        # Its own for life: marks may be taken with another one, while a Recorder is in force.
+        self._clock = calls.clock
+        self._last_ns = self._clock()
         self._max_hold_ns = MAX_HOLD_NS
         if not selection.gpu:
             self._host: HostAccount | None = HostAccount(HostDevice(), self._last_ns)
@@ -139,7 +141,7 @@ class Settler:
     # --- one tick ----------------------------------------------------------
 
     def _settle(self, *, users_thread: bool = False) -> None:
-        now_ns = calls.clock()
+        now_ns = self._clock()
         for account in self.accounts.values():
             account.sample(now_ns)
         self._drain()

@@ -362,3 +362,14 @@ def test_a_device_that_cannot_be_read_now_is_not_charged_past_what_may_have_happ
             patched.setattr(CudaDevice, "read", refuse)
             recorder.settle()
         assert by_operation(recorder) == {"work": 4 * MS}
+
+
+def test_a_settler_that_runs_meanwhile_keeps_its_clock() -> None:
+    with Recorder(VirtualClock(start_ns=1_000)) as running:
+        running.settle()
+        with Recorder(VirtualClock(start_ns=5)) as recorder:
+            with gputrace.span("work"):
+                pass
+            running.settle()
+            assert len(recorder.settled()) == 1
+        running.settle()
