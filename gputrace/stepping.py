@@ -10,6 +10,9 @@ task is as good as in the first.
 A wrapper keeps nothing alive that the bare function would have freed, neither
 arguments nor items: they may be large, and on a GPU. And it throws outside of
 ``except``, so that the body does not find itself handling an error twice.
+
+What a wrapper names here is found through modules: it is pickled by value, and
+must not drag a ContextVar along.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from contextvars import Token
 from typing import TYPE_CHECKING, Any
 
 from gputrace import call as calls
-from gputrace.attribution import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
@@ -108,7 +110,8 @@ def generator_function(function: Callable[..., Any], begin: Callable[[], Call]) 
         # suspend() and resume() cost more than all the rest of a step. What they come to for most calls is
         # written out here, with a token, which within one step is good and cheaper than reading the scope.
         plain = call.span is None and call.timer is None and call.site.hold is calls.HOLD_STEPS
-        scope, make_current, make_previous = current_scope.get, current_scope.set, current_scope.reset
+        scope = calls.current_scope.get
+        make_current, make_previous = calls.current_scope.set, calls.current_scope.reset
         send, append, clock = generator.send, call.marks.append, calls.clock
         item = thrown = token = None
         try:
@@ -124,8 +127,7 @@ def generator_function(function: Callable[..., Any], begin: Callable[[], Call]) 
                     make_previous(token)
                     token = None
                 else:
-                    _keep(token, call)
-                    token = None
+                    token = _keep(token, call)
                     calls.suspend(call)
                 try:
                     item = yield item
@@ -155,11 +157,12 @@ def generator_function(function: Callable[..., Any], begin: Callable[[], Call]) 
     return wrapper
 
 
-def _keep(token: Token[Any] | None, call: Call) -> None:
-    """Keep with the call what a token says was the scope before its step."""
+def _keep(token: Token[Any] | None, call: Call) -> Token[Any] | None:
+    """Keep with the call what a token says was the scope before its step; the token has then served."""
     if token is not None:
         before = token.old_value
         call.previous = None if before is Token.MISSING else before
+    return None
 
 
 def async_generator_function(function: Callable[..., Any], begin: Callable[[], Call]) -> Callable[..., Any]:
