@@ -103,13 +103,13 @@ class PriceBook:
             signature = _signature(os.stat(self._path))  # noqa: PTH116 - half the time of Path.stat
             if signature == self._signature:
                 return False
-            # Remembered before it is read: a wrong file is not read again at each tick.
-            self._signature = signature
-            table, self._signature = _load(self._path)
+            table, self._signature = _read(self._path)
         except OSError as error:
             self._tell(f"{self._path}: {error.strerror or error}; its last prices stay in force")
             return False
         except PriceBookError as error:
+            # A wrong file is not read again at each tick; one that cannot be opened is.
+            self._signature = signature
             self._tell(f"{error}; the prices read before stay in force")
             return False
         self._told.clear()
@@ -191,11 +191,15 @@ def ambiguity(source: str, held: Ambiguity, device: str | None) -> str:
 
 def _load(path: Path) -> tuple[PriceTable, _Signature]:
     try:
-        with path.open("rb") as file:
-            signature = _signature(os.fstat(file.fileno()))
-            content = file.read()
+        return _read(path)
     except OSError as error:
         raise PriceBookError(f"{path}: {error.strerror or error}") from error
+
+
+def _read(path: Path) -> tuple[PriceTable, _Signature]:
+    with path.open("rb") as file:
+        signature = _signature(os.fstat(file.fileno()))
+        content = file.read()
     return read_table(content, str(path)), signature
 
 

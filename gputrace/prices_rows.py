@@ -97,11 +97,12 @@ class Row:
     overrides: bool = False
 
     @property
-    def rank(self) -> tuple[int, bool, int]:
+    def rank(self) -> tuple[bool, int, bool, int]:
         """How specific it is, then how late it begins: the greatest of the rows that hold wins."""
-        level = 2 if self.device_id is not None else 0 if is_pattern(self.name or "") else 1
+        name = self.name or ""
+        level = 3 if self.device_id is not None else 2 if not is_pattern(name) else 1 if name != "*" else 0
         since_ns = self.valid_from_ns
-        return (3 if self.overrides else level, since_ns is not None, since_ns or 0)
+        return (self.overrides, level, since_ns is not None, since_ns or 0)
 
     def holds_at(self, at_ns: int | None) -> bool:
         """Say whether it holds at a moment; `None` is the beginning of time."""
