@@ -1,0 +1,185 @@
+"""The node: several processes on the same devices, counted together, published once.
+
+Each process writes what it holds into a ring that the others can read. One of them, the publisher, takes the
+union of all rings: that is what a device was charged for, and what the processes' own unions come to beyond
+it is overlap.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputrace import faults, node_folder, node_layout, node_peers
+from gputrace.node_files import MemoryRing, RingFile
+from gputrace.node_peers import Dead, Peers, Process
+from gputrace.node_publisher import Publisher
+from gputrace.node_ring import RingWriter
+from gputrace.node_union import Shared, Union
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["Dead", "Node", "Process", "Shared"]
+
+
+class Node:
+    """This process among those of its node. For one thread at a time.
+
+    Where no folder can be shared the process is alone, and publishes for itself.
+
+    Args:
+        instance_id: ``service.instance.id`` of this process.
+        now_ns: CLOCK_MONOTONIC; nothing is held before.
+        agent: This is ``gputrace agent``: it takes the publisher's role from any other process.
+        environment: ``os.environ`` by default.
+        slots: Records that the ring keeps.
+
+    Attributes:
+        ring: What this process holds goes here.
+        instance_id: ``instance_id``; it is ``gputrace.publisher`` while :attr:`is_publisher`.
+        folder: Where processes meet, None where this one is alone.
+        why_alone: Why no folder could be shared, None where one is.
+    """
+
+    def __init__(
+        self,
+        instance_id: str,
+        now_ns: int,
+        *,
+        agent: bool = False,
+        environment: Mapping[str, str] | None = None,
+        slots: int = node_layout.SLOTS,
+    ) -> None:
+        self._agent = agent
+        self._environment = environment
+        self._slots = slots
+        self._open(instance_id, now_ns)
+
+    def _open(self, instance_id: str, now_ns: int) -> None:
+        self.instance_id = instance_id
+        self.folder: Path | None = None
+        self.why_alone: str | None = None
+        self._own: RingFile | MemoryRing
+        self._peers: Peers | None = None
+        self._union = Union(now_ns)
+        self._overwritten = self._late_ns = 0
+        identity = node_folder.own_identity(instance_id, self._slots)
+        try:
+            folder = node_folder.find(self._environment)
+            self._own = RingFile(folder, identity)
+            self.folder = folder
+        except OSError as error:
+            self._own = MemoryRing(identity)
+            self.why_alone = str(error)
+            faults.log_once(
+                "node-alone",
+                "gputrace: this process counts its devices alone and sees no others on them: %s",
+                error,
+            )
+        self.ring = RingWriter(self._own.buffer, self._slots)
+        self.ring.floor(now_ns)
+        self._publisher = Publisher(self.folder, instance_id, agent=self._agent)
+        self._take_role(now_ns)
+
+    @property
+    def is_publisher(self) -> bool:
+        """Whether this process speaks for the devices of the node."""
+        return self._peers is not None
+
+    @property
+    def overwritten(self) -> int:
+        """Records of held time that were overwritten before this process read them."""
+        return self._overwritten + (0 if self._peers is None else self._peers.overwritten)
+
+    @property
+    def late_ns(self) -> int:
+        """Held time that came too late to be counted on a device."""
+        return self._late_ns + self._union.late_ns
+
+    def tick(self, now_ns: int, floor_ns: int | None = None) -> dict[str, Shared]:
+        """Say that this process lives; as publisher, return what became final by device.
+
+        Comes after the frontiers of this process's devices.
+
+        Args:
+            now_ns: The instant T of the settler's tick.
+            floor_ns: T less the error of the mapping of a device that this process has never held.
+        """
+        self.ring.floor(now_ns if floor_ns is None else floor_ns)
+        if not self._take_role(now_ns) or self._peers is None:
+            return {}
+        self._peers.read()
+        return self._union.advance(now_ns)
+
+    def _take_role(self, now_ns: int) -> bool:
+        holds = self._publisher.try_acquire()
+        if holds and self._peers is None:
+            self._late_ns += self._union.late_ns
+            self._union = Union(now_ns)
+            own = self._own if isinstance(self._own, MemoryRing) else None
+            self._peers = Peers(self.folder, own, self._union, now_ns)
+        elif not holds and self._peers is not None:
+            self._leave_role()
+        return holds
+
+    def _leave_role(self) -> None:
+        if self._peers is not None:
+            self._overwritten += self._peers.overwritten
+            self._peers.close()
+            self._peers = None
+
+    def final_ns(self, device_id: str) -> int:
+        """Return up to where it was said what a device is charged for; for the publisher."""
+        return self._union.final_ns(device_id)
+
+    def held_between(self, device_id: str, start_ns: int, end_ns: int) -> int | None:
+        """Return for how long any process held a device between two instants; for the publisher.
+
+        Returns:
+            None while that is not final, or where it lies before the role was taken or too far back.
+        """
+        return self._union.held_between(device_id, start_ns, end_ns)
+
+    def missed_between(self, device_id: str, start_ns: int, end_ns: int) -> int | None:
+        """Return for how long it will never be known whether any process did, None as above."""
+        return self._union.missed_between(device_id, start_ns, end_ns)
+
+    def reap(self) -> list[Dead]:
+        """Return the processes that are gone, each once on a node; for the publisher."""
+        return [] if self._peers is None else self._peers.reap()
+
+    def others(self) -> list[Process]:
+        """Return the other processes that this one sees."""
+        if self.folder is None:
+            return []
+        return [one for one in node_peers.processes(self.folder) if one.instance_id != self.instance_id]
+
+    def publisher_id(self) -> str | None:
+        """Return the instance id of the node's publisher, None where there is none at the moment."""
+        return self._publisher.holder()
+
+    def reset(self, instance_id: str, now_ns: int) -> None:
+        """Begin anew in a forked child; what is the parent's stays as it is."""
+        self._leave_role()
+        self._publisher.release()
+        self._own.close()
+        self._open(instance_id, now_ns)
+
+    def close(self, now_ns: int) -> dict[str, Shared]:
+        """Leave the node, and give the role back.
+
+        Returns:
+            As publisher, what became final last.
+        """
+        self.ring.close()
+        last: dict[str, Shared] = {}
+        if self._peers is not None:
+            self._peers.read()
+            last = self._union.advance(now_ns)
+            # Read to its end. Those of other processes wait for the next publisher.
+            self._own.remove()
+        self._leave_role()
+        self._publisher.release()
+        self._own.close()
+        return last
