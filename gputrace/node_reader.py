@@ -147,7 +147,11 @@ class RingReader:
     def devices(self) -> list[str]:
         """Return the ids of the devices that the process has declared."""
         state = read_state(self.read_at)
-        names = [] if state is None else [self._name(index) for index in range(state.devices)]
+        names = (
+            []
+            if state is None
+            else [self._name(index) for index in range(min(state.devices, node_layout.MOST_DEVICES))]
+        )
         return [name for name in names if name is not None]
 
     def _device_cells(self, count: int) -> list[_DeviceCell] | None:
