@@ -302,12 +302,11 @@ def resume(call: Call) -> None:
 
 
 def _mark(call: Call) -> None:
+    # An interrupt in here ends the call, and so what is pending.
     call.pending = True
-    try:
-        timer = call.timer
-        call.marks.append(clock() if timer is None else timer.mark())
-    finally:
-        call.pending = False
+    timer = call.timer
+    call.marks.append(clock() if timer is None else timer.mark())
+    call.pending = False
 
 
 def _mark_blocks(call: Call, inner: Scope | Call | None) -> None:

@@ -13,7 +13,7 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import StatusCode
 
 import gputrace
-from gputrace import catalogue
+from gputrace import attribution, catalogue
 
 
 def test_row_04_stays_an_async_generator_function() -> None:
@@ -187,8 +187,9 @@ async def test_row_15_an_untracked_async_generator_with_blocks(traced, rig) -> N
             yield
 
     async def close(running) -> str:
-        with gputrace.attribute_to("closer"):
+        with gputrace.attribute_to("closer") as scope:
             await running.aclose()
+            assert attribution.current_scope.get() is scope
             return gputrace.current().feature
 
     running = stream()

@@ -72,6 +72,17 @@ def test_a_thread_that_is_handed_the_opentelemetry_context_alone(rig) -> None:
     assert {call.feature for call in rig.settled()} == {"search"}
 
 
+def test_a_scope_is_in_force_where_the_opentelemetry_context_was_lost(rig) -> None:
+    """As FastAPI loses what a dependency attached, before it calls the endpoint."""
+    with gputrace.attribute_to("search"):
+        token = context_api.attach(context_api.Context())
+        with gputrace.attribute_to(tenant="acme"):
+            gputrace.track(operation="work")(lambda: None)()
+        gputrace.track(operation="work")(lambda: None)()
+        context_api.detach(token)
+    assert [(call.feature, call.tenant) for call in rig.settled()] == [("search", "acme"), ("search", None)]
+
+
 def test_a_block_leaves_the_opentelemetry_context_as_it_found_it() -> None:
     before = context_api.get_current()
     with gputrace.attribute_to("outer"), gputrace.attribute_to("inner"), gputrace.span("block"):
@@ -306,3 +317,22 @@ def test_calls_on_many_threads_are_all_settled(rig, kind) -> None:
     assert len(calls) == 8 * 200 * 2
     assert rig.open_calls() == 0
     assert all(call.call.parent.site.operation == "work" for call in calls if call.operation == "block")
+
+
+def test_a_thread_that_a_generator_starts_in_a_scope(rig) -> None:
+    """The scope is back in the OpenTelemetry context too when the generator goes on."""
+
+    @gputrace.track(operation="stream")
+    def stream():
+        with gputrace.attribute_to("inside"):
+            yield
+            carried = context_api.get_current()
+
+        def work() -> None:
+            context_api.attach(carried)
+            gputrace.track(operation="work")(lambda: None)()
+
+        on_a_thread(work)
+
+    list(stream())
+    assert [call.feature for call in rig.settled() if call.operation == "work"] == ["inside"]
