@@ -35,6 +35,7 @@ class Device:
         unknown_s: No reading covers it.
         overlap_s: Charged by more than one process at once; in `feature.time`, not in `charged_s`.
         costs: What the device cost, by currency and state; empty without a price.
+        read: Whether it was read; if not, it stands for what a fleet list has beyond that.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Device:
     unknown_s: float
     overlap_s: float
     costs: dict[str, dict[str, float]]
+    read: bool = True
 
 
 def choose(runs: Iterable[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:

@@ -81,6 +81,11 @@ class Totals:
         cost: Cost of all rows.
         device_costs: Cost of the devices by state.
         energy_j: Joules of all rows.
+        idle_policy: What became of the cost of idle time, of `prices_billing.IDLE_POLICIES`.
+        idle_spread_cost: The part of it that the rows bear.
+        capacity_s: Devices of the fleet list × seconds of the window; `None` without a list.
+        uncovered_s: What no publisher read of it; part of the unknown time.
+        uncovered_cost: The cost of that; part of the unknown cost.
     """
 
     calls: int
@@ -91,6 +96,11 @@ class Totals:
     cost: float | None
     device_costs: Mapping[str, float]
     energy_j: float | None
+    idle_policy: str = "separate"
+    idle_spread_cost: float | None = None
+    capacity_s: float | None = None
+    uncovered_s: float | None = None
+    uncovered_cost: float | None = None
 
     @property
     def times(self) -> Times | None:
@@ -209,4 +219,9 @@ def _totals(totals: Totals) -> dict[str, Any]:
             kind: {one.name: getattr(found, one.name) for one in fields(Times)}
             for kind, found in totals.by_type.items()
         },
+        "idle_policy": totals.idle_policy,
+        "idle_spread_cost": totals.idle_spread_cost,
+        "capacity_s": totals.capacity_s,
+        "uncovered_s": totals.uncovered_s,
+        "uncovered_cost": totals.uncovered_cost,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from gputrace.analysis.figures import Row, SpendReport, Times
+    from gputrace.analysis.figures import Row, SpendReport, Times, Totals
 
 _PIPED_WIDTH = 100
 _LISTED_DEVICES = 16
@@ -71,7 +72,7 @@ def duration(seconds: float | None) -> str:
 def _heading(report: SpendReport) -> Text:
     start, end = (utc(moment)[:-8].replace("T", " ") for moment in (report.start_ns, report.end_ns))
     devices = ", ".join(
-        f"{sum((device.type or '?') == kind for device in report.devices)} × {kind}"
+        f"{sum(device.read and (device.type or '?') == kind for device in report.devices)} × {kind}"
         for kind in report.totals.by_type
     )
     text = Text("Spend report", style="bold")
@@ -156,15 +157,27 @@ def _remainder(report: SpendReport) -> Iterable[tuple[str, float, float | None, 
     totals = report.totals
     for kind, times in totals.by_type.items():
         suffix = f" ({kind})" if len(totals.by_type) > 1 else ""
-        costs = totals.device_costs if not suffix else {}
+        costs = _line_costs(totals) if not suffix else {}
         if times.overlap_s:
             # Rows count this time once a process; without this line they would exceed the whole.
             yield f"counted twice{suffix}", -times.overlap_s, _part(-times.overlap_s, times), None
         for state in ("untracked", "idle", "unknown"):
             seconds = getattr(times, f"{state}_s")
             yield f"{state}{suffix}", seconds, _part(seconds, times), costs.get(state)
-        whole = sum(costs.values()) if costs else None
+        whole = math.fsum(costs.values()) if costs else None
         yield f"total{suffix}", times.wall_s, _part(_accounted(times), times), whole
+
+
+def _line_costs(totals: Totals) -> dict[str, float]:
+    """Return what the devices cost by state, as the lines below the rows show it under the idle policy."""
+    costs = dict(totals.device_costs)
+    if totals.idle_policy == "none":
+        costs.pop("idle", None)
+    elif totals.idle_spread_cost:
+        # The rows bear it; the whole stays what it is.
+        costs["idle"] = costs.get("idle", 0.0) - totals.idle_spread_cost
+        costs["charged"] = costs.get("charged", 0.0) + totals.idle_spread_cost
+    return costs
 
 
 def _accounted(times: Times) -> float:

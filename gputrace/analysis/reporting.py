@@ -6,26 +6,32 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputrace.analysis import latency, readings
+from gputrace.analysis.pricing import reprice
 from gputrace.analysis.spend import grouping, spend
 from gputrace.analysis.store import FilesChangedError, Store
-from gputrace.analysis.survey import Advance, NoDataError, Survey, survey
+from gputrace.analysis.survey import Advance, NoDataError, survey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from gputrace.analysis.figures import SpendReport
+    from gputrace.analysis.latency import Latencies
+    from gputrace.analysis.readings import Readings
+    from gputrace.prices_timeline import PriceTable
 
 # A program that rotates its files renames some between our look and our read.
 _ATTEMPTS = 3
 
 
-def spend_report(
+def spend_report(  # noqa: PLR0913 - one argument an option of the command
     path: Path,
     by: Sequence[str] = ("feature",),
     since_ns: int | None = None,
     *,
     percentiles: bool = True,
+    prices: PriceTable | None = None,
+    idle: str = "separate",
     advance: Advance | None = None,
 ) -> SpendReport:
     """Report what the data of one folder or file says.
@@ -35,16 +41,27 @@ def spend_report(
         by: Fields to group by, of `latency.FIELDS`.
         since_ns: Start of the window, Unix time in nanoseconds; all data if `None`.
         percentiles: Whether to read spans, which is most of the work.
+        prices: Price book that all costs are made anew from; `None` leaves them as recorded.
+        idle: What becomes of the cost of idle time, of `prices_billing.IDLE_POLICIES`.
         advance: Told how far the reading is.
 
     Raises:
         NoDataError: There is nothing to report on; the message says why.
+        PriceBookError: Rows of the book claim a device alike.
     """
     for _ in range(_ATTEMPTS):
         found = survey(path, advance)
         store = Store(found, advance)
         try:
-            return _report(store, found, by, since_ns, percentiles=percentiles)
+            values = _points(store, since_ns)
+            said: tuple[str, ...] = ()
+            if prices is not None:
+                values, said = reprice(store, values, prices)
+            fields = grouping(values, by)
+            latencies = _latencies(store, values, fields, since_ns) if percentiles else None
+            skipped = {file.name: count for file, count in store.skipped().items()}
+            report = spend(values, fields, latencies, skipped, prices=prices, idle=idle)
+            return replace(report, notes=(*report.notes, *said, *found.unreadable))
         except FilesChangedError:
             continue
         finally:
@@ -53,17 +70,12 @@ def spend_report(
     raise NoDataError(message)
 
 
-def _report(
-    store: Store, found: Survey, by: Sequence[str], since_ns: int | None, *, percentiles: bool
-) -> SpendReport:
+def _points(store: Store, since_ns: int | None) -> Readings:
     store.load_points()
-    values = readings.read(store, since_ns)
-    fields = grouping(values, by)
-    latencies = None
-    if percentiles:
-        store.load_calls()
-        start_ns = None if since_ns is None else values.start_ns
-        latencies = latency.read(store, values.series, fields, start_ns)
-    skipped = {file.name: count for file, count in store.skipped().items()}
-    report = spend(values, fields, latencies, skipped)
-    return replace(report, notes=(*report.notes, *found.unreadable))
+    return readings.read(store, since_ns)
+
+
+def _latencies(store: Store, values: Readings, fields: Sequence[str], since_ns: int | None) -> Latencies:
+    store.load_calls()
+    start_ns = None if since_ns is None else values.start_ns
+    return latency.read(store, values.series, fields, start_ns)

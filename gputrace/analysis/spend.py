@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.analysis import balance, remarks
+from gputrace.analysis import balance, capacity, idleness, remarks
 from gputrace.analysis.devices import Device, choose, measure
 from gputrace.analysis.figures import Row, SpendReport, Times, Totals
 from gputrace.analysis.latency import TYPE_FIELD, Key, Latencies, Percentiles, key_of
+from gputrace.prices_timeline import PriceTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from gputrace.analysis.capacity import Capacity
     from gputrace.analysis.readings import Readings, Series
 
 NO_TYPE = "?"
@@ -38,11 +40,14 @@ def grouping(readings: Readings, by: Sequence[str]) -> tuple[str, ...]:
     return (*by, TYPE_FIELD) if len(types) > 1 and TYPE_FIELD not in by else tuple(by)
 
 
-def spend(
+def spend(  # noqa: PLR0913 - what was read, and how to show it
     readings: Readings,
     by: Sequence[str],
     latencies: Latencies | None = None,
     skipped: Mapping[str, int] | None = None,
+    *,
+    prices: PriceTable | None = None,
+    idle: str = "separate",
 ) -> SpendReport:
     """Put the numbers together.
 
@@ -51,25 +56,43 @@ def spend(
         by: Fields to group by, from `grouping`.
         latencies: Percentiles by the same fields; `None` if spans were not read.
         skipped: Lines that could not be used, by name of the file.
+        prices: Price book whose fleet list tells the capacity.
+        idle: What becomes of the cost of idle time, of `prices_billing.IDLE_POLICIES`.
+
+    Raises:
+        PriceBookError: Rows of the book claim a device alike.
     """
     runs, publishing = choose(readings.runs)
     devices = measure(readings.series, runs)
     books = balance.check(readings.series, devices, runs)
+    start_ns = min((run.start_ns for run in runs), default=readings.start_ns)
+    end_ns = max((run.end_ns for run in runs), default=readings.end_ns)
+    fleet = capacity.measure(prices or PriceTable(""), devices, runs, (start_ns, end_ns))
+    devices = (*devices, *fleet.uncovered)
     groups = _groups(readings.series, by)
-    totals = _totals(readings.series, groups.values(), devices)
+    spread = idleness.spread(groups.values(), devices, idle)
+    totals = _with_capacity(_totals(readings.series, groups.values(), devices), fleet)
+    totals = replace(totals, idle_policy=idle, idle_spread_cost=spread.get(totals.currency or ""))
     rows = _rows(groups, by, totals, latencies)
     notes = remarks.collect(readings, by, devices, totals, latencies)
     return SpendReport(
         by=tuple(by),
-        start_ns=min((run.start_ns for run in runs), default=readings.start_ns),
-        end_ns=max((run.end_ns for run in runs), default=readings.end_ns),
+        start_ns=start_ns,
+        end_ns=end_ns,
         rows=rows,
         devices=devices,
         totals=totals,
         balance=books,
         skipped_lines=sum((skipped or {}).values()),
         spans=None if latencies is None else latencies.spans,
-        notes=(*notes, *publishing, *books.notes, *remarks.on_skipped(skipped or {})),
+        notes=(
+            *notes,
+            *fleet.notes,
+            *idleness.notes(idle, spread),
+            *publishing,
+            *books.notes,
+            *remarks.on_skipped(skipped or {}),
+        ),
     )
 
 
@@ -174,6 +197,21 @@ def _totals(series: Iterable[Series], groups: Iterable[_Group], devices: Sequenc
         cost=math.fsum(costs) if costs else None,
         device_costs=_device_costs(devices, currency),
         energy_j=math.fsum(energy) if energy else None,
+    )
+
+
+def _with_capacity(totals: Totals, fleet: Capacity) -> Totals:
+    if not fleet.by_type:
+        return totals
+    costs = [device.costs.get(totals.currency or "", {}).get("unknown") for device in fleet.uncovered]
+    priced = [cost for cost in costs if cost is not None]
+    return replace(
+        totals,
+        capacity_s=next(iter(fleet.by_type.values())) if len(fleet.by_type) == 1 else None,
+        uncovered_s=math.fsum(device.wall_s for device in fleet.uncovered)
+        if len(fleet.by_type) == 1
+        else None,
+        uncovered_cost=math.fsum(priced) if priced else None,
     )
 
 

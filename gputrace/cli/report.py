@@ -12,6 +12,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gputrace.prices_billing import IDLE_POLICIES as _IDLE_POLICIES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -57,6 +59,19 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--no-percentiles", action="store_true", help="do not read spans: several times faster on long data"
     )
+    parser.add_argument(
+        "--prices",
+        type=Path,
+        metavar="FILE",
+        help="price book (TOML): all costs are made anew from it, and its fleet list tells the capacity",
+    )
+    parser.add_argument(
+        "--idle",
+        choices=_IDLE_POLICIES,
+        default=_IDLE_POLICIES[0],
+        help="who bears the cost of idle time: a line of its own, rows in equal parts, rows by cost, nobody "
+        f"(default: {_IDLE_POLICIES[0]})",
+    )
     parser.set_defaults(run=run)
 
 
@@ -65,19 +80,24 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from gputrace.analysis.reporting import spend_report
         from gputrace.analysis.survey import NoDataError
+        from gputrace.prices import load
+        from gputrace.prices_rows import PriceBookError
     except ModuleNotFoundError as error:
         return _without_extra(error)
     try:
+        prices = None if arguments.prices is None else load(arguments.prices)
         with _progress(arguments.path) as advance:
             report = spend_report(
                 arguments.path,
                 arguments.by,
                 arguments.since,
                 percentiles=not arguments.no_percentiles,
+                prices=prices,
+                idle=arguments.idle,
                 advance=advance,
             )
         _print(report, as_json=arguments.json)
-    except NoDataError as error:
+    except (NoDataError, PriceBookError) as error:
         print(f"gputrace report: {error}", file=sys.stderr)
         return _FAILED
     except ModuleNotFoundError as error:

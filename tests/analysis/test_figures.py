@@ -133,7 +133,13 @@ def test_totals(layout):
         "unknown_cost",
         "energy_j",
         "by_type",
+        "idle_policy",
+        "idle_spread_cost",
+        "capacity_s",
+        "uncovered_s",
+        "uncovered_cost",
     ]
+    assert totals["idle_policy"] == "separate"
     assert [totals[name] for name in TIMES] == [3.0, 0.0, 1.0, 1.0, 5.5, 0.5, 10.0]
     assert list(totals["by_type"]) == ["gpu"]
     assert list(totals["by_type"]["gpu"]) == TIMES

@@ -79,6 +79,75 @@ def test_no_percentiles(folder, capsys):
     assert json.loads(capsys.readouterr().out)["sampled_share"] is None
 
 
+PRICES = """
+[[price]]
+name = "*"
+per_hour = 3.6
+currency = "USD"
+kind = "spot"
+source = "a list"
+as_of = 2026-01-01
+"""
+
+
+@pytest.fixture
+def prices(tmp_path):
+    path = tmp_path / "other.toml"
+    path.write_text(PRICES)
+    return path
+
+
+def test_prices_recompute_history(folder, prices, capsys):
+    assert main(["report", str(folder), "--json", "--prices", str(prices)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"][0]["cost"] == pytest.approx(6.99)
+    assert (found["rows"][0]["currency"], found["totals"]["currency"]) == ("USD", "USD")
+    assert found["rows"][0]["cost_per_1000_calls"] == pytest.approx(1.0)
+    assert found["devices"][0]["cost"] == found["totals"]["device_cost"] == pytest.approx(6.99)
+    assert found["totals"]["idle_policy"] == "separate"
+
+
+def test_the_price_book_of_the_environment_changes_no_history(folder, prices, capsys, monkeypatch):
+    monkeypatch.setenv("GPUTRACE_PRICES", str(prices))
+    monkeypatch.setenv("GPUTRACE_NODE_PRICE", "1 USD")
+    assert main(["report", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["cost"] is None
+    assert main(["report", str(folder), "--json", "--prices", str(prices)]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["cost"] == pytest.approx(6.99)
+
+
+def test_prices_in_words(folder, prices, capsys):
+    assert main(["report", str(folder), "--prices", str(prices), "--idle", "none"]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert "6.9900" in output
+    assert f"Costs are those of {prices}" in output
+    assert "(--idle none)" in output
+
+
+def test_an_unknown_idle_policy_is_refused(folder, capsys):
+    assert main(["report", str(folder), "--idle", "all"]) == 2
+    assert "'separate', 'even', 'weighted', 'none'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "other.toml: No such file"),
+        (PRICES.replace("USD", "dollars"), "price 1 (*): currency: 'dollars' must be a code of ISO 4217"),
+        (PRICES + PRICES, "are for the same devices from the same moment"),
+    ],
+)
+def test_a_wrong_price_book_is_one_line(folder, prices, capsys, text, says):
+    prices.unlink() if text is None else prices.write_text(text)
+    status = main(["report", str(folder), "--prices", str(prices)])
+    output = capsys.readouterr()
+    assert status == 2
+    assert output.out == ""
+    assert output.err.startswith("gputrace report: ")
+    assert says in output.err
+    assert len(output.err.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
