@@ -24,6 +24,9 @@ RING_SUFFIX = ".ring"
 #: A ring that its process has not finished making.
 NEW_SUFFIX = ".new"
 
+#: Files that never reach a disk.
+MEMORY = Path("/dev/shm")  # noqa: S108 - the folder that is made inside is private, and checked
+
 _ROOT = 0
 
 
@@ -43,8 +46,8 @@ def find(environment: Mapping[str, str] | None = None) -> Path:
     given = (os.environ if environment is None else environment).get(FOLDER_VARIABLE, "").strip()
     if given:
         return _given(Path(given))
-    memory = Path("/dev/shm")  # noqa: S108 - the folder inside is private, and checked
-    parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
+    in_memory = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
+    parent = MEMORY if in_memory else Path(tempfile.gettempdir())
     return private(parent / f"gputrace-{os.geteuid()}")
 
 

@@ -175,4 +175,6 @@ class RingWriter:
         cell = node_layout.Cell(self._buffer, node_layout.device_cell_at(index))
         device = self._devices[device_id] = _Device(index, cell, self._floor_ns)
         cell.write(self._floor_ns, self._written, 0, 0, 0, 0)
+        # Readers learn of its frontier with the count of devices.
+        self._write_state()
         return device
