@@ -53,10 +53,7 @@ def spend_report(  # noqa: PLR0913 - one argument an option of the command
         found = survey(path, advance)
         store = Store(found, advance)
         try:
-            values = _points(store, since_ns)
-            said: tuple[str, ...] = ()
-            if prices is not None:
-                values, said = reprice(store, values, prices)
+            values, said = _points(store, since_ns, prices)
             fields = grouping(values, by)
             latencies = _latencies(store, values, fields, since_ns) if percentiles else None
             skipped = {file.name: count for file, count in store.skipped().items()}
@@ -70,9 +67,12 @@ def spend_report(  # noqa: PLR0913 - one argument an option of the command
     raise NoDataError(message)
 
 
-def _points(store: Store, since_ns: int | None) -> Readings:
+def _points(
+    store: Store, since_ns: int | None, prices: PriceTable | None
+) -> tuple[Readings, tuple[str, ...]]:
     store.load_points()
-    return readings.read(store, since_ns)
+    values = readings.read(store, since_ns)
+    return (values, ()) if prices is None else reprice(store, values, prices)
 
 
 def _latencies(store: Store, values: Readings, fields: Sequence[str], since_ns: int | None) -> Latencies:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gputrace.analysis.capacity import Capacity
-    from gputrace.analysis.readings import Readings, Series
+    from gputrace.analysis.readings import Readings, Run, Series
 
 NO_TYPE = "?"
 
@@ -65,21 +65,18 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
     runs, publishing = choose(readings.runs)
     devices = measure(readings.series, runs)
     books = balance.check(readings.series, devices, runs)
-    start_ns = min((run.start_ns for run in runs), default=readings.start_ns)
-    end_ns = max((run.end_ns for run in runs), default=readings.end_ns)
+    start_ns, end_ns = _window(readings, runs)
     fleet = capacity.measure(prices or PriceTable(""), devices, runs, (start_ns, end_ns))
     devices = (*devices, *fleet.uncovered)
     groups = _groups(readings.series, by)
-    spread = idleness.spread(groups.values(), devices, idle)
-    totals = _with_capacity(_totals(readings.series, groups.values(), devices), fleet)
-    totals = replace(totals, idle_policy=idle, idle_spread_cost=spread.get(totals.currency or ""))
-    rows = _rows(groups, by, totals, latencies)
-    notes = remarks.collect(readings, by, devices, totals, latencies)
+    borne = idleness.spread(groups.values(), devices, idle)
+    totals = _with_policy(_totals(readings.series, groups.values(), devices), fleet, idle, borne)
+    notes = (*remarks.collect(readings, by, devices, totals, latencies), *fleet.notes)
     return SpendReport(
         by=tuple(by),
         start_ns=start_ns,
         end_ns=end_ns,
-        rows=rows,
+        rows=_rows(groups, by, totals, latencies),
         devices=devices,
         totals=totals,
         balance=books,
@@ -87,13 +84,17 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
         spans=None if latencies is None else latencies.spans,
         notes=(
             *notes,
-            *fleet.notes,
-            *idleness.notes(idle, spread),
+            *idleness.notes(idle, borne),
             *publishing,
             *books.notes,
             *remarks.on_skipped(skipped or {}),
         ),
     )
+
+
+def _window(readings: Readings, runs: Sequence[Run]) -> tuple[int, int]:
+    start_ns = min((run.start_ns for run in runs), default=readings.start_ns)
+    return start_ns, max((run.end_ns for run in runs), default=readings.end_ns)
 
 
 @dataclass(slots=True)
@@ -200,17 +201,17 @@ def _totals(series: Iterable[Series], groups: Iterable[_Group], devices: Sequenc
     )
 
 
-def _with_capacity(totals: Totals, fleet: Capacity) -> Totals:
-    if not fleet.by_type:
+def _with_policy(totals: Totals, fleet: Capacity, idle: str, borne: Mapping[str, float]) -> Totals:
+    """Add what became of idle cost, and the capacity: of one type alone, since types are never added."""
+    totals = replace(totals, idle_policy=idle, idle_spread_cost=borne.get(totals.currency or ""))
+    if len(fleet.by_type) != 1:
         return totals
     costs = [device.costs.get(totals.currency or "", {}).get("unknown") for device in fleet.uncovered]
     priced = [cost for cost in costs if cost is not None]
     return replace(
         totals,
-        capacity_s=next(iter(fleet.by_type.values())) if len(fleet.by_type) == 1 else None,
-        uncovered_s=math.fsum(device.wall_s for device in fleet.uncovered)
-        if len(fleet.by_type) == 1
-        else None,
+        capacity_s=next(iter(fleet.by_type.values())),
+        uncovered_s=math.fsum(device.wall_s for device in fleet.uncovered),
         uncovered_cost=math.fsum(priced) if priced else None,
     )
 

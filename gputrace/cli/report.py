@@ -59,6 +59,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--no-percentiles", action="store_true", help="do not read spans: several times faster on long data"
     )
+    _add_money(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_money(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prices",
         type=Path,
@@ -72,7 +77,6 @@ def add_parser(subparsers: Any) -> None:
         help="who bears the cost of idle time: a line of its own, rows in equal parts, rows by cost, nobody "
         f"(default: {_IDLE_POLICIES[0]})",
     )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

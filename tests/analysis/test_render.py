@@ -8,6 +8,8 @@ from rich.console import Console
 
 from gputrace import catalogue
 from gputrace.analysis.render import duration, print_report
+from gputrace.prices_rows import Fleet
+from gputrace.prices_timeline import PriceTable
 
 
 def text(report, **options):
@@ -163,6 +165,31 @@ def test_two_currencies_are_shown_with_their_names(program, report):
     output = text(report())
     assert "1.0000 EUR" in output
     assert "250.00 USD" in output
+
+
+@pytest.mark.usefixtures("busy")
+def test_idle_that_the_rows_bear_is_no_line_too(report):
+    output = text(report(idle="even"))
+    assert words(output, "support-answer")[5] == "0.0325"
+    assert words(output, "idle") == ["idle", "2.500", "25.0%", "0.0000"]
+    assert words(output, "total")[-1] == "0.0400"
+    assert "The rows bear 0.0125 EUR of idle time, in equal parts" in " ".join(output.split())
+
+
+@pytest.mark.usefixtures("busy")
+def test_idle_that_is_left_out_is_in_no_sum(report):
+    output = text(report(idle="none"))
+    assert words(output, "idle") == ["idle", "2.500", "25.0%", "–"]
+    assert words(output, "total")[-1] == "0.0275"
+
+
+@pytest.mark.usefixtures("busy")
+def test_what_nobody_read_is_no_device_of_the_heading(report):
+    fleet = PriceTable("book", fleet=[Fleet("H100", "gpu", 3)])
+    output = text(report(prices=fleet))
+    assert "\n1 × gpu" in output
+    assert words(output, "__uncovered__/H100")[1:3] == ["gpu", "20.000"]
+    assert words(output, "total")[3] == "30.000"
 
 
 def test_many_devices_are_cut_short(program, report):
