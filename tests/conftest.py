@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -166,6 +167,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def __call__(
@@ -176,7 +178,8 @@ class Program:
         try:
             output, errors = process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
-            process.kill()
+            # Its children too: they hold the pipes open.
+            os.killpg(process.pid, signal.SIGKILL)
             output, errors = process.communicate()
             pytest.fail(f"did not end\n{output}\n{errors}")
         assert process.returncode == code, f"ended with {process.returncode}\n{output}\n{errors}"

@@ -1,0 +1,166 @@
+"""Settings: which of several wins, and one clear error for each wrong value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gputrace import settings
+from gputrace.settings import SettingError, Settings
+
+
+def read(environment=None, **arguments):
+    return settings.read(environment=environment or {}, **arguments)
+
+
+def test_by_default_files_are_written_under_the_working_directory():
+    assert read() == Settings(
+        service_name=None,
+        endpoint=None,
+        data_directory="gputrace-data",
+        metric_attributes=(),
+        export_interval_s=5.0,
+        value_limit=200,
+        sends_spans=False,
+        sends_metrics=False,
+        disabled=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "expected"),
+    [
+        # An argument wins over our variable, ours over OpenTelemetry's, that over the default.
+        (
+            {"export_interval": 1},
+            {"GPUTRACE_EXPORT_INTERVAL": "2", "OTEL_METRIC_EXPORT_INTERVAL": "3000"},
+            1.0,
+        ),
+        ({}, {"GPUTRACE_EXPORT_INTERVAL": "2", "OTEL_METRIC_EXPORT_INTERVAL": "3000"}, 2.0),
+        ({}, {"OTEL_METRIC_EXPORT_INTERVAL": "3000"}, 3.0),
+        ({}, {"GPUTRACE_EXPORT_INTERVAL": "", "OTEL_METRIC_EXPORT_INTERVAL": ""}, 5.0),
+    ],
+)
+def test_precedence_of_the_export_interval(arguments, variables, expected):
+    assert read(variables, **arguments).export_interval_s == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "expected"),
+    [
+        ({"metric_attributes": ("tenant",)}, {}, ("tenant",)),
+        ({"metric_attributes": ["tenant"]}, {}, ("tenant",)),
+        ({"metric_attributes": ()}, {"GPUTRACE_METRIC_ATTRIBUTES": "tenant"}, ()),
+        ({}, {"GPUTRACE_METRIC_ATTRIBUTES": "tenant"}, ("tenant",)),
+        ({}, {"GPUTRACE_METRIC_ATTRIBUTES": " tenant , "}, ("tenant",)),
+        ({}, {"GPUTRACE_METRIC_ATTRIBUTES": ""}, ()),
+    ],
+)
+def test_precedence_of_the_metric_attributes(arguments, variables, expected):
+    assert read(variables, **arguments).metric_attributes == expected
+
+
+BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"
+TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+METRICS = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+URL = "http://collector:4318"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "folder", "sends"),
+    [
+        ({}, {}, "gputrace-data", (False, False)),
+        ({"endpoint": URL}, {}, None, (True, True)),
+        ({}, {BASE: URL}, None, (True, True)),
+        ({}, {BASE: ""}, "gputrace-data", (False, False)),
+        ({}, {TRACES: URL, METRICS: URL}, None, (True, True)),
+        # What has no endpoint would go nowhere: the files take it.
+        ({}, {TRACES: URL}, "gputrace-data", (True, False)),
+        ({}, {METRICS: URL}, "gputrace-data", (False, True)),
+        # Both where both are asked for.
+        ({"endpoint": URL, "data_dir": "here"}, {}, "here", (True, True)),
+        ({}, {BASE: URL, "GPUTRACE_DATA_DIR": "there"}, "there", (True, True)),
+        ({"data_dir": "here"}, {"GPUTRACE_DATA_DIR": "there"}, "here", (False, False)),
+        ({"data_dir": Path("/tmp/here")}, {}, "/tmp/here", (False, False)),  # noqa: S108 - a name only
+        ({}, {"GPUTRACE_DATA_DIR": ""}, "gputrace-data", (False, False)),
+    ],
+)
+def test_where_telemetry_goes(arguments, variables, folder, sends):
+    found = read(variables, **arguments)
+    assert found.data_directory == folder
+    assert (found.sends_spans, found.sends_metrics) == sends
+    assert found.endpoint == arguments.get("endpoint")
+
+
+@pytest.mark.parametrize(
+    ("value", "disabled"), [("true", True), (" TRUE ", True), ("false", False), ("1", False)]
+)
+def test_the_sdk_is_disabled_as_opentelemetry_says(value, disabled):
+    assert read({"OTEL_SDK_DISABLED": value}).disabled is disabled
+
+
+def test_the_other_settings():
+    assert read(service_name="shop").service_name == "shop"
+    assert read({"GPUTRACE_ATTRIBUTE_VALUE_LIMIT": "7"}).value_limit == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"service_name": ""}, "service_name='' must be a text that is not empty"),
+        ({"service_name": 3}, "service_name=3 must be a text that is not empty"),
+        ({"endpoint": "localhost:4318"}, "endpoint='localhost:4318' must be a URL that starts with http"),
+        ({"endpoint": "grpc://localhost:4317"}, "endpoint='grpc://localhost:4317' must be a URL"),
+        ({"endpoint": "http://"}, "endpoint='http://' must be a URL"),
+        ({"endpoint": ""}, "endpoint='' must be a URL"),
+        ({"endpoint": 4318}, "endpoint=4318 must be a URL"),
+        ({"data_dir": ""}, "data_dir='' must be a text that is not empty"),
+        ({"data_dir": 5}, "data_dir=5 must be a text that is not empty"),
+        ({"metric_attributes": "tenant"}, "metric_attributes='tenant' must be a sequence of names"),
+        ({"metric_attributes": 5}, "metric_attributes=5 must be a sequence of names"),
+        ({"metric_attributes": ("tenant", "user")}, "metric_attributes: 'user' is not .* known: tenant"),
+        ({"metric_attributes": (1,)}, "metric_attributes: 1 is not an attribute"),
+        ({"export_interval": 0}, "export_interval=0 must come to at least 0.01 seconds"),
+        ({"export_interval": -1}, "export_interval=-1 must"),
+        ({"export_interval": float("nan")}, "export_interval=nan must"),
+        ({"export_interval": float("inf")}, "export_interval=inf must"),
+        ({"export_interval": "5"}, "export_interval='5' is not a number"),
+        ({"export_interval": True}, "export_interval=True is not a number"),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_its_name(arguments, message):
+    with pytest.raises(SettingError, match=message) as refused:
+        read(**arguments)
+    assert isinstance(refused.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("GPUTRACE_EXPORT_INTERVAL", "soon", "is not a number"),
+        ("GPUTRACE_EXPORT_INTERVAL", "0", "must come to at least 0.01 seconds"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "soon", "is not a number"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "5", "must come to at least 0.01 seconds"),
+        ("GPUTRACE_ATTRIBUTE_VALUE_LIMIT", "0", "must be a whole number of at least 1"),
+        ("GPUTRACE_ATTRIBUTE_VALUE_LIMIT", "-3", "must be a whole number of at least 1"),
+        ("GPUTRACE_ATTRIBUTE_VALUE_LIMIT", "many", "must be a whole number of at least 1"),
+        ("GPUTRACE_ATTRIBUTE_VALUE_LIMIT", "1.5", "must be a whole number of at least 1"),
+        (BASE, "collector:4318", "must be a URL that starts with http"),
+        (TRACES, "collector:4318", "must be a URL that starts with http"),
+        (METRICS, "collector:4318", "must be a URL that starts with http"),
+    ],
+)
+def test_a_wrong_variable_is_refused_by_its_name_and_value(name, value, message):
+    with pytest.raises(SettingError, match=f"^{name}='{value}' {message}"):
+        read({name: value})
+
+
+def test_a_wrong_metric_attribute_in_the_variable_is_refused_by_name():
+    with pytest.raises(SettingError, match=r"^GPUTRACE_METRIC_ATTRIBUTES: 'user' is not an attribute"):
+        read({"GPUTRACE_METRIC_ATTRIBUTES": "tenant,user"})
+
+
+def test_the_process_environment_is_the_default(monkeypatch):
+    monkeypatch.setenv("GPUTRACE_DATA_DIR", "from-the-process")
+    assert settings.read().data_directory == "from-the-process"
