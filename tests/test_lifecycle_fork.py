@@ -239,7 +239,7 @@ def load():
     while busy:
         work()
 
-threads = [threading.Thread(target=load) for _ in range(2)]
+threads = [threading.Thread(target=load, daemon=True) for _ in range(2)]
 for thread in threads:
     thread.start()
 
@@ -379,3 +379,21 @@ print(calls(), len(spans.get_finished_spans()))
 """
     )
     assert result.stdout.splitlines() == ["[2] 2", "[]", "[0] [1]", "1", "[3] 3"]
+
+
+def test_a_child_is_not_held_up_by_the_sdks_own_fork_hook(run_python):
+    """It runs a thread pool, whose lock is held where the pool's module came after the provider."""
+    run_python(
+        PROGRAM
+        + """
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider(resource=Resource({"service.name": "shop"})))
+work()
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(1) as pool:
+    pool.submit(work).result()
+wait(fork(work))
+"""
+    )
