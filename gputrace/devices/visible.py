@@ -206,7 +206,7 @@ def _as_torch_says(known: list[NvmlDevice], torch_uuids: Sequence[str]) -> Visib
 
 
 def torch_uuids() -> list[str] | None:
-    """Return the UUIDs by ordinal as torch tells them; None before CUDA is initialised, which this never does."""
+    """Return the UUIDs by ordinal as torch tells them, None while CUDA is not initialised."""
     runtime = cuda_runtime.runtime()
     if runtime is None or not runtime.is_initialized():
         return None

@@ -5,14 +5,21 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pynvml
+import pytest
+
+from gputrace.devices.nvml import NvmlSampler
+from gputrace.devices.nvml_worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from gputrace.devices.readings import Reading
 
 SOURCE = Path(__file__).with_suffix(".c")
 NAME = "libnvidia-ml.so.1"
@@ -23,6 +30,24 @@ EPOCH_US = 1_750_000_000_123_456
 BOOT_NS = 5_000_000_000
 
 SECOND_US = 1_000_000
+GPU0, GPU1 = (f"GPU-{index:08d}-1111-2222-3333-444444444444" for index in (0, 1))
+
+#: Every call on a device that the sampler makes.
+DEVICE_CALLS = (
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetSamples",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetTemperature",
+)
 
 
 def build(folder: Path, *flags: str) -> Path:
@@ -101,3 +126,74 @@ def variables(path: Path) -> dict[str, str]:
     """What a process of its own needs in its environment to load the stand-in as the driver's library."""
     others = os.environ.get("LD_LIBRARY_PATH")
     return {"LD_LIBRARY_PATH": f"{path.parent}{os.pathsep + others if others else ''}"}
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def driver(library: Path) -> Iterator[StandIn]:
+    with under_pynvml(library) as driver:
+        driver.start()
+        yield driver
+        driver.script("gpus 2")
+
+
+@pytest.fixture
+def sampler(driver: StandIn) -> Iterator[NvmlSampler]:
+    sampler = make(driver)
+    yield sampler
+    sampler.stop()
+
+
+def make(driver: StandIn, **others: Any) -> NvmlSampler:
+    return NvmlSampler(
+        worker=lambda: patient(driver), monotonic_ns=driver.monotonic_ns, wall_ns=driver.wall_ns, **others
+    )
+
+
+def patient(driver: StandIn) -> Worker:
+    """Knows of the stand-in when a call hangs, so that no test depends on how fast the machine is."""
+    given_up: list[Any] = []
+
+    def wait(job: Any) -> None:
+        while not job.done():
+            still = [other for other in given_up if not other.done()]
+            if driver.hanging() > len(still):
+                given_up.append(job)
+                return
+
+    return Worker(wait=wait)
+
+
+def poll(sampler: NvmlSampler, driver: StandIn, seconds: int = 1) -> list[Reading]:
+    readings = []
+    for _ in range(seconds):
+        driver.advance(1)
+        readings += sampler.sample_once()
+    return readings
+
+
+def of(readings: list[Reading], uuid: str) -> list[Reading]:
+    return [reading for reading in readings if reading.device == uuid]
+
+
+def trouble(sampler: NvmlSampler, place: int = 0) -> str:
+    found = sampler.state().devices[place].trouble
+    assert found is not None
+    return found.reason
+
+
+def started(sampler: NvmlSampler, driver: StandIn) -> None:
+    """The first poll begins the first period, the second learns the rhythm of the samples."""
+    sampler.sample_once()
+    poll(sampler, driver, 2)
+
+
+def release(sampler: NvmlSampler, driver: StandIn, command: str) -> None:
+    """End a hang, and wait until the call has returned."""
+    driver.script(command)
+    while sampler._worker.hanging:
+        time.sleep(0.001)
