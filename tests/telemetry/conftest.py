@@ -68,7 +68,7 @@ def points(reader: InMemoryMetricReader, name: str) -> list[NumberDataPoint | Hi
 
 
 def _begin() -> None:
-    lifecycle._process = lifecycle._Process()
+    lifecycle._process = lifecycle.Process(lifecycle._at_exit)
     call.reset()
     identity.reset()
     faults.reset()

@@ -1,0 +1,185 @@
+"""What there is once in a process: what runs, the providers it leads to; and what a fork makes of them."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from opentelemetry import metrics as metrics_api
+from opentelemetry import trace as trace_api
+from opentelemetry.metrics import _internal as metrics_internal
+
+from gputrace import call as calls
+from gputrace import faults
+from gputrace.accounts import Snapshot
+from gputrace.lifecycle_runtime import Runtime, destinations, report_lost
+from gputrace.telemetry import spans
+from gputrace.telemetry.users import UsersProviders, meter_provider, tracer_provider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gputrace.settings import Settings
+    from gputrace.telemetry.metrics import Instruments
+    from gputrace.telemetry.providers import OwnProviders
+
+#: Reason under which spans are counted that an exporter gave up on.
+EXPORT_FAILED = "export_failed"
+
+
+class Process:
+    """The state of a process.
+
+    Args:
+        at_exit: Called when the process ends.
+
+    Attributes:
+        lock: Guards the rest.
+        runtime: What runs; None before the first tracked call and after ``shutdown``.
+        own: Providers that ``configure`` made and that still work.
+        users: Those that the program has set.
+        instruments: On the global meter provider, which takes each name only once.
+        configured: What ``configure`` was called with.
+        inherited: What a forked child sets up again at its first call.
+        stopped: ``shutdown`` was called.
+    """
+
+    def __init__(self, at_exit: Callable[[], None]) -> None:
+        self.lock = threading.RLock()
+        self.runtime: Runtime | None = None
+        self.own: OwnProviders | None = None
+        self.users = UsersProviders(self.settle)
+        self.instruments: Instruments | None = None
+        self.configured: Settings | None = None
+        self.inherited: Settings | None = None
+        self.stopped = False
+        self._at_exit = at_exit
+        # Providers that were shut down: globals to be replaced, not respected.
+        self._retired: tuple[object, ...] = ()
+        # What stopped, while a meter provider of the user's goes on to show its totals.
+        self._parked: Runtime | None = None
+        self._losing = threading.Lock()
+
+    def make_missing_providers(self, chosen: Settings) -> bool:
+        """Make and set the providers that nobody has set; the lock is held.
+
+        Returns:
+            Whether telemetry goes through providers of ours, made now or before.
+        """
+        if self.own is not None:
+            return True
+        tracer, meter = tracer_provider(), meter_provider()
+        no_spans = tracer is None or tracer in self._retired
+        no_metrics = meter is None or meter in self._retired
+        if not (no_spans or no_metrics):
+            return False
+        from gputrace.telemetry.providers import OwnProviders
+
+        own = self.own = OwnProviders(
+            destinations(chosen),
+            service_name=chosen.service_name,
+            spans=no_spans,
+            metrics=no_metrics,
+            export_interval_s=chosen.export_interval_s,
+            settle=self.settle,
+            on_lost=self.count_lost,
+        )
+        # The API takes a provider once: where one of ours was shut down, it is replaced by hand.
+        if own.tracer_provider is not None:
+            if tracer is None:
+                trace_api.set_tracer_provider(own.tracer_provider)
+            else:
+                trace_api._TRACER_PROVIDER = own.tracer_provider  # noqa: SLF001
+        if own.meter_provider is not None:
+            if meter is None:
+                metrics_api.set_meter_provider(own.meter_provider)
+            else:
+                metrics_internal._METER_PROVIDER = own.meter_provider  # noqa: SLF001
+        return True
+
+    def start(self, chosen: Settings) -> None:
+        """Start what runs, start it again, or let it run by other settings; the lock is held."""
+        runtime = self.runtime or self._parked
+        if runtime is None:
+            runtime = Runtime(chosen, self.users, self.own, self.instruments)
+        elif runtime.settings != chosen:
+            runtime.apply(chosen)
+        running = self.runtime is not None
+        self.runtime, self._parked, self.stopped = runtime, None, False
+        self.instruments = runtime.instruments
+        runtime.own, runtime.on_settled = self.own, self.bind
+        if not running:
+            runtime.start()
+        calls.record(runtime.settler.queue)
+        spans.enabled = True
+        self.users.bind(self.own)
+        self._call_at_exit()
+
+    def bind(self) -> None:
+        """Get in front of the providers that are set, once for each."""
+        if self.users.bind(self.own):
+            self._call_at_exit()
+
+    def _call_at_exit(self) -> None:
+        # Exit hooks run last in, first out: registered now, ours runs before that of any provider set so far.
+        atexit.unregister(self._at_exit)
+        atexit.register(self._at_exit)
+        pools = sys.modules.get("multiprocessing.util")
+        if pools is not None:
+            # Children of multiprocessing leave without running exit hooks.
+            pools.Finalize(None, self._at_exit, exitpriority=100)
+
+    def settle(self, timeout: float) -> None:
+        """Settle what has ended, within ``timeout`` s: a provider is about to flush or to shut down."""
+        runtime = self.runtime
+        if runtime is not None:
+            runtime.settler.flush(monotonic() + timeout)
+
+    def count_lost(self, spans_lost: int) -> None:
+        """Count spans that an exporter gave up on."""
+        runtime = self.runtime
+        if runtime is not None:
+            with self._losing:
+                lost = runtime.settler.totals.lost
+                lost[EXPORT_FAILED] = lost.get(EXPORT_FAILED, 0) + spans_lost
+
+    def stop(self, timeout: float) -> None:
+        """Stop what runs; the lock is held."""
+        runtime, own = self.runtime, self.own
+        self.runtime, self.own, self.configured, self.stopped = None, None, None, True
+        record_nothing()
+        deadline = monotonic() + timeout
+        with faults.contained("shut down"):
+            if runtime is not None:
+                runtime.stop(deadline)
+            elif own is not None:
+                # A forked child that tracked nothing: spans of the user's own may be waiting.
+                report_lost(own.shutdown(deadline, lambda: False))
+        if own is not None:
+            self._retired = (*self._retired, own.tracer_provider, own.meter_provider)
+        if own is not None and own.meter_provider is not None:
+            self.instruments = None
+        elif runtime is not None:
+            self._parked = runtime
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child: locks, queue and counts are the parent's."""
+        self.lock = threading.RLock()
+        self._losing = threading.Lock()
+        if self.runtime is not None:
+            self.inherited = self.runtime.settings
+        self.runtime = self._parked = None
+        self.users.after_fork()
+        if self.instruments is not None:
+            self.instruments.reset(Snapshot)
+        if self.own is not None:
+            self.own.after_fork()
+
+
+def record_nothing() -> None:
+    """Let tracked functions run on unrecorded."""
+    calls.stop_recording()
+    spans.enabled = False
