@@ -242,3 +242,9 @@ def test_an_increment_is_split_at_the_change(book):
     opened = book(row(1), row(2, valid_from="2026-01-01"))
     parts = opened.split(("GPU-1", H100, "gpu"), NEW_YEAR_NS - 30, NEW_YEAR_NS + 10, 80)
     assert [(price.per_hour, amount) for price, amount in parts if price is not None] == [(1, 60), (2, 20)]
+
+
+def test_a_row_that_follows_another_at_the_same_price_is_no_change(book):
+    opened = book(row(1, valid_until="2026-01-01"), row(1, valid_from="2026-01-01"))
+    assert opened.changes_between("GPU-1", H100, "gpu", 0, 2 * NEW_YEAR_NS) == ()
+    assert per_hour(opened, at=NEW_YEAR_NS - 1) == per_hour(opened) == 1

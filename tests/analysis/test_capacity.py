@@ -108,3 +108,19 @@ def test_a_fleet_whose_price_is_ambiguous_is_refused(idle_hour, report):
     rows = [ROW.replace('"H100"', f'"{name}"') for name in ("H100", "L*", "*4")]
     with pytest.raises(PriceBookError, match="claim L4 alike"):
         report(idle_hour, prices=book(*rows, '[[fleet]]\nname = "L4"\ncount = 1\n'))
+
+
+def test_devices_beyond_the_list_do_not_make_up_for_time_that_nobody_read(write, lines, report):
+    device = {**lines.gpu, catalogue.DEVICE_STATE: "idle"}
+    other = {**device, catalogue.HW_ID: "GPU-2"}
+    name = catalogue.DEVICE_TIME.name
+    write(
+        lines.metrics(0, [(name, device, 0.0), (name, other, 0.0)]),
+        lines.metrics(1800, [(name, device, 1800.0), (name, other, 1800.0)]),
+        lines.metrics(
+            3599, [(name, {**device, catalogue.HW_NAME: "L4", catalogue.HW_ID: "GPU-3"}, 3599.0)], "i2"
+        ),
+    )
+    found = report(prices=book(ROW, LATER, '[[fleet]]\nname = "H100"\ncount = 1\n'))
+    # The price changes when both stop, so that both halves stand for themselves.
+    assert found.totals.uncovered_s == 1799

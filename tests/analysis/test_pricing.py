@@ -254,3 +254,32 @@ def test_untracked_and_unknown_are_never_spread(write, lines, report, policy):
     found = report(prices=book(row(4)), idle=policy)
     assert found.rows[0].cost == pytest.approx(2.0)
     assert found.totals.device_costs["untracked"] == found.totals.device_costs["unknown"] == 1.0
+
+
+def test_a_counter_that_went_backwards_costs_what_is_left_of_it_and_no_more(write, lines, report):
+    held = {0: 0, 3600: 3600, 7200: 1800}
+    write(
+        *(
+            lines.metrics(at, [*feature_points(s), *device_points(lines.gpu, charged=s)])
+            for at, s in held.items()
+        )
+    )
+    assert report(prices=book(row(1), row(10, valid_from=ONE))).rows[0].cost == 0.5
+
+
+def test_idle_of_one_type_is_not_spread_over_another(write, lines, report):
+    host = {**lines.gpu, catalogue.HW_ID: "host/1", catalogue.HW_TYPE: "cpu", catalogue.HW_NAME: "EPYC"}
+    names = {catalogue.HW_TYPE: "cpu", catalogue.HW_NAME: "EPYC", catalogue.FEATURE: "parse"}
+    write(
+        lines.metrics(
+            3600,
+            [
+                *feature_points(1800),
+                *feature_points(3600, **names),
+                *device_points(lines.gpu, charged=1800, idle=1800),
+                *device_points(host, charged=3600),
+            ],
+        )
+    )
+    found = report(prices=book(row(2), row(1, name='"EPYC"', type='"cpu"')), idle="even")
+    assert {row.key["feature"]: row.cost for row in found.rows} == {"search": 2.0, "parse": 1.0}
