@@ -1,0 +1,121 @@
+"""Which processes the driver names, and when it is not to be believed."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+
+from gputrace.devices import nvml_processes
+from gputrace.devices.nvml_library import RefusedError
+from gputrace.devices.nvml_processes import ProcessActivity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Test folders are no packages, so the file beside this one is loaded by its path.
+_spec: Any = importlib.util.spec_from_file_location(
+    "nvml_stand_in", Path(__file__).with_name("nvml_stand_in.py")
+)
+stand_in: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(stand_in)
+library, driver = stand_in.library, stand_in.driver
+
+
+@pytest.fixture
+def handle(driver: Any) -> Iterator[Any]:
+    pynvml.nvmlInit()
+    yield pynvml.nvmlDeviceGetHandleByIndex(0)
+    pynvml.nvmlShutdown()
+
+
+def now_us(driver: Any) -> int:
+    return driver.wall_ns() // 1_000
+
+
+def test_not_found_means_that_none_was_active(driver: Any, handle: Any) -> None:
+    driver.advance(1)
+    assert nvml_processes.activity(handle, now_us(driver) - 1_000_000, now_us(driver)) == []
+
+
+def test_hami_core_112_a_process_that_the_driver_does_not_name_is_unknown_not_idle(
+    driver: Any, handle: Any
+) -> None:
+    """In a container the driver's ids are those of the host."""
+    driver.script("process 0 4711 30")
+    since = now_us(driver)
+    driver.advance(1)
+    seen = nvml_processes.activity(handle, since, now_us(driver))
+    assert [(one.pid, one.percent) for one in seen] == [(4711, 30)]
+    assert nvml_processes.own_activity(seen, 4711) == 30
+    assert nvml_processes.own_activity(seen, 12) is None
+    assert nvml_processes.own_activity(seen, None) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("Name:\tpython\nNSpid:\t4711\n", 4711),
+        ("NSpid:\t4711\t12\t1\n", 4711),
+        ("NSpid:\n", None),
+        ("Pid:\t12\n", None),
+    ],
+)
+def test_nvidia_docker_1483_the_id_on_the_host_is_the_outermost(status: str, expected: int | None) -> None:
+    """gpu-monitoring-tools#63, pynvml#36, open-gpu-kernel-modules#614."""
+    assert nvml_processes.host_pid(status) == expected
+
+
+def test_the_own_id_is_read_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nvml_processes.host_pid() is not None
+    monkeypatch.setattr(nvml_processes, "Path", lambda _: Path("/nowhere"))
+    assert nvml_processes.host_pid() is None
+
+
+def test_go_nvml_11_each_process_has_instants_of_its_own(driver: Any, handle: Any) -> None:
+    driver.script("process 0 100 30", "process 0 200 50")
+    since = now_us(driver)
+    driver.advance(1)
+    one, other = nvml_processes.activity(handle, since, now_us(driver))
+    assert one == ProcessActivity(100, since, now_us(driver), 30)
+    assert other.until_us == one.until_us - 10
+    # Nothing is told twice.
+    assert nvml_processes.activity(handle, now_us(driver), now_us(driver)) == []
+
+
+def test_nvtop_110_a_hundred_junk_processes_are_dropped(driver: Any, handle: Any) -> None:
+    driver.script("process 0 100 30", "set 0 junk 1")
+    since = now_us(driver)
+    driver.advance(1)
+    assert [one.pid for one in nvml_processes.activity(handle, since, now_us(driver))] == [100]
+    driver.script("process 0 100 0")
+    with pytest.raises(RefusedError, match="cannot be true"):
+        nvml_processes.activity(handle, since, now_us(driver))
+
+
+def test_slices_tell_no_processes(driver: Any, handle: Any) -> None:
+    driver.script("mig 0 1")
+    slice_ = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0)
+    with pytest.raises(RefusedError, match="does not offer"):
+        nvml_processes.activity(slice_, 0, now_us(driver))
+
+
+def test_nvitop_75_scrambled_ids_are_refused(
+    driver: Any, handle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvitop#181, pynvml#43: a struct of another version puts memory sizes where ids belong."""
+    driver.script("process 0 4711 30")
+    assert nvml_processes.running(handle) == [4711]
+    driver.script(f"process 0 {1 << 31} 30")
+    with pytest.raises(RefusedError, match="cannot be true"):
+        nvml_processes.running(handle)
+
+    def undefined(_: object) -> None:
+        raise pynvml.NVMLLibraryMismatchError("no such symbol")
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", undefined)
+    with pytest.raises(RefusedError, match="does not have"):
+        nvml_processes.running(handle)
