@@ -82,7 +82,7 @@ def _heading(report: SpendReport) -> Text:
     text.append(f"\n{devices or 'no device'}", style="not bold")
     if report.sampled_share is not None:
         text.append(
-            f", percentiles from {report.spans:,} spans ({report.sampled_share:.3g} of all calls)",
+            f", percentiles from {report.spans:,} spans ({100 * report.sampled_share:.3g} % of all calls)",
             style="not bold",
         )
     return text
@@ -198,7 +198,8 @@ def _ledger_line(report: SpendReport) -> Text:
         text = Text("The ledger balances: ", style="green")
     else:
         text = Text("THE LEDGER DOES NOT BALANCE: ", style="bold red")
-    text.append(f"{sums or 'no time'}; off by {books.imbalance_s:+.3g} s", style="not bold default")
+    off = f"{books.imbalance_s:+.3g} s" if abs(books.imbalance_s) >= 1 / NS else "less than a nanosecond"
+    text.append(f"{sums or 'no time'}; off by {off}", style="not bold default")
     text.append(f" (rounding allows {books.tolerance_s:.1g} s).", style="not bold default")
     return text
 

@@ -72,7 +72,7 @@ def test_the_window_the_books_and_the_notes_are_stated(report):
     output = text(report())
     assert "UTC (10.0 s)" in output
     assert "The ledger balances: 6.000 charged + 1.000 untracked + 2.500 idle + 0.500 unknown" in output
-    assert "1 × gpu, percentiles from 4 spans (1 of all calls)" in output
+    assert "1 × gpu, percentiles from 4 spans (100 % of all calls)" in output
 
 
 def test_books_that_do_not_balance_cannot_be_overlooked(program, report):
