@@ -174,7 +174,8 @@ class Node:
         """
         self.ring.close()
         last: dict[str, Shared] = {}
-        if self._peers is not None:
+        # The last one out takes the role if nobody has it, and leaves no file behind.
+        if self._take_role(now_ns) and self._peers is not None:
             self._peers.read()
             last = self._union.advance(now_ns)
             # Read to its end. Those of other processes wait for the next publisher.

@@ -14,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 from time import monotonic, monotonic_ns
+from unittest import mock
 
 import pytest
 
-from gputrace import faults, node_folder, node_layout, node_peers
+from gputrace import faults, node_folder, node_layout, node_peers, node_ring
 from gputrace.node import Node
 from gputrace.node_files import RingFile
 from gputrace.node_peers import Peers
@@ -206,16 +207,24 @@ def ring_of_the_dead(folder, accepted=5, exported=2, **changed):
     """Leaves what a killed process leaves."""
     identity = node_folder.own_identity("dead", 8)._replace(**changed)
     own = RingFile(folder, identity)
-    writer = RingWriter(own.buffer, 8)
-    writer.count(accepted, exported)
+    # It has been silent for long.
+    with mock.patch.object(node_ring, "monotonic_ns", return_value=1):
+        writer = RingWriter(own.buffer, 8)
+        writer.append("GPU-1", 10, 20)
+        writer.start("GPU-1", 30)
+        writer.frontier("GPU-1", 40)
+        writer.count(accepted, exported)
     own.close()
-    # Silent for long.
-    data = bytearray(own.path.read_bytes())
-    heartbeat = node_layout.Cell(memoryview(data), node_layout.STATE_AT)
-    heartbeat.write(1, accepted, exported, 0, 0, 0)
-    heartbeat.write(1, accepted, exported, 0, 0, 0)
-    own.path.write_bytes(data)
     return own.path
+
+
+def test_what_a_process_wrote_last_is_read_after_it_was_found_dead(tmp_path):
+    ring_of_the_dead(tmp_path)
+    union = Union(0)
+    peers = Peers(tmp_path, None, union, 0)
+    peers.read()
+    assert union.advance(100) == {"GPU-1": (20, 0, 0)}
+    assert [dead.lost for dead in peers.reap()] == [3]
 
 
 def test_what_the_dead_lost_goes_to_one_reaper(tmp_path):

@@ -232,6 +232,13 @@ def test_a_publisher_that_leaves_gives_the_role_back_and_nothing_stays(start, be
     assert sorted(path.name for path in tmp_path.iterdir()) == ["publisher.lock"]
 
 
+def test_the_last_one_out_leaves_no_ring_behind(start, began, tmp_path):
+    first, second = start("a", "b")
+    first.kill()
+    second.close(began + 10 * MS)
+    assert [path.name.partition("-")[0] for path in tmp_path.glob("*.ring")] == [str(first.process.pid)]
+
+
 def test_the_agent_takes_the_role_and_gives_it_back(start, began):
     (first,) = start("a")
     (agent,) = start("agent", agent=True)
@@ -284,13 +291,20 @@ if child == 0:
     node.ring.frontier("GPU-1", began + 60)
     assert node.tick(began + 60) == {} and not node.is_publisher
     assert file.read_bytes() == before
+    # Neither open nor mapped: either would keep the parent's lock.
+    assert str(file) not in Path("/proc/self/maps").read_text()
+    open_files = [str(path.resolve()) for path in Path("/proc/self/fd").iterdir()]
+    assert str(file) not in open_files and str(folder) in "".join(open_files)
     os.write(from_child, b"x")
     os.read(to_child, 1)
     # The parent was killed: its lock did not stay with this process.
-    node.tick(began + 70)
+    deadline = monotonic_ns() + 30_000_000_000
+    while not node.is_publisher and monotonic_ns() < deadline:
+        node.tick(began + 70)
     print("child publishes" if node.is_publisher else "nobody publishes", flush=True)
     os._exit(0)
-os.read(to_parent, 1)
+os.close(from_child)
+assert os.read(to_parent, 1)
 node.ring.append("GPU-1", began + 40, began + 55)
 node.ring.frontier("GPU-1", began + 60)
 print(node.tick(began + 60), node.is_publisher, flush=True)

@@ -163,6 +163,31 @@ def test_a_reader_that_comes_late_misses_nothing_from_before_it():
     assert RingReader(memory[0].read_at, 0).read().missed == [Held("gpu", 0, 70), Held("idle", 0, 1)]
 
 
+def test_a_device_that_is_declared_while_records_go_by_unread_is_missed_too():
+    """The ring is overwritten between two looks of one reading, by a device that the first did not know."""
+    memory, writer, _ = ring(slots=4)
+    writer.append("a", 10, 20)
+    writer.frontier("a", 20)
+    writer.floor(20)
+    happened = []
+
+    def read_at(at, size):
+        if at == node_layout.device_cell_at(0) and happened == ["first"]:
+            happened.append("second")
+            for start in range(30, 90, 10):
+                writer.append("b", start, start + 5)
+            writer.frontier("b", 90)
+            writer.frontier("a", 90)
+        return memory.read_at(at, size)
+
+    reader = RingReader(read_at, 0)
+    reader.read()
+    happened.append("first")
+    reading = reader.read()
+    assert [one.start_ns for one in reading.held] == [50, 60, 70, 80]
+    assert Held("b", 20, 50) in reading.missed
+
+
 WRITER = """
 import sys
 from pathlib import Path
