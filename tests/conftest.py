@@ -205,7 +205,7 @@ class Files:
         self.spans: list[dict[str, Any]] = []
         self.lines = 0
         self.broken: list[str] = []
-        self._points: list[tuple[str, str, dict[str, str], Any]] = []
+        self._points: list[tuple[str, str, dict[str, str], int, float]] = []
         for path in self.paths:
             for line in path.read_text().splitlines():
                 try:
@@ -224,14 +224,14 @@ class Files:
             for point in data["dataPoints"]:
                 # A count of 0 is left out, as protobuf does.
                 value = point.get("asDouble", point.get("asInt", point.get("count", 0)))
-                self._points.append(
-                    (metric["name"], resource["service.instance.id"], named(point), float(value))
-                )
+                at_ns = int(point["timeUnixNano"])
+                process = resource["service.instance.id"]
+                self._points.append((metric["name"], process, named(point), at_ns, float(value)))
 
     def values(self, name: str, **where: str) -> dict[tuple[str, frozenset[tuple[str, str]]], list[float]]:
         """The values of each series (process, attributes) in order; `where` by the last word of a name."""
         found: dict[tuple[str, frozenset[tuple[str, str]]], list[float]] = {}
-        for metric, process, attributes, value in self._points:
+        for metric, process, attributes, _, value in self._points:
             last_words = {key.rpartition(".")[2]: text for key, text in attributes.items()}
             if metric == name and where.items() <= last_words.items():
                 found.setdefault((process, frozenset(attributes.items())), []).append(value)
@@ -240,6 +240,14 @@ class Files:
     def total(self, name: str, **where: str) -> float:
         """The sum of the last values: points are cumulative."""
         return sum(values[-1] for values in self.values(name, **where).values())
+
+    def timed(self, name: str) -> dict[frozenset[tuple[str, str]], list[tuple[int, float]]]:
+        """The points of each set of attributes, with their times."""
+        found: dict[frozenset[tuple[str, str]], list[tuple[int, float]]] = {}
+        for metric, _, attributes, at_ns, value in self._points:
+            if metric == name:
+                found.setdefault(frozenset(attributes.items()), []).append((at_ns, value))
+        return found
 
     def names(self) -> set[str]:
         return {name for name, *_ in self._points}

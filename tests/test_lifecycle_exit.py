@@ -277,6 +277,22 @@ for _ in range(7):
     assert files.total("gputrace.calls") == 7
 
 
+def test_a_collection_that_hangs_is_no_silent_loss(run_python):
+    result = run_python(
+        WORK
+        + """
+from opentelemetry import metrics
+gputrace.configure(data_dir="data")
+work()
+assert gputrace.flush()
+metrics.get_meter("mine").create_observable_counter("mine", [lambda _: time.sleep(30) or []])
+work()
+"""
+    )
+    [said] = result.stderr.splitlines()
+    assert said.endswith(f"could deliver the last metric points to {run_python.folder}/data")
+
+
 def test_spans_that_an_exporter_gave_up_on_are_counted_while_the_program_runs(run_python, read_files):
     with failing_collector() as port:
         result = run_python(

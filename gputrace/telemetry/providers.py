@@ -151,15 +151,18 @@ class OwnProviders:
         Returns:
             Whether all of it arrived in time.
         """
-        tasks = self._flush_outlets(owes)
+        tasks = [*self._flush_spans(), *self._flush_metrics(owes).values()]
         tasks.append(self._closer.submit(lambda: self._flush_others(deadline)))
         return all([task.succeeded(deadline) for task in tasks])  # noqa: C419 - each gets its chance
 
-    def _flush_outlets(self, owes: Callable[[], bool]) -> list[Task]:
-        return [
-            *(outlet.closer.submit(outlet.flush) for outlet in self._span_outlets.values()),
-            *(outlet.closer.submit(partial(outlet.flush, owes)) for outlet in self._metric_outlets.values()),
-        ]
+    def _flush_spans(self) -> list[Task]:
+        return [outlet.closer.submit(outlet.flush) for outlet in self._span_outlets.values()]
+
+    def _flush_metrics(self, owes: Callable[[], bool]) -> dict[str, Task]:
+        return {
+            name: outlet.closer.submit(partial(outlet.flush, owes))
+            for name, outlet in self._metric_outlets.items()
+        }
 
     def _flush_others(self, deadline: float) -> None:
         """Flush the processors that the user has added to this provider."""
@@ -172,10 +175,12 @@ class OwnProviders:
         Returns:
             What was lost, in words, one entry a destination.
         """
-        for task in self._flush_outlets(owes):
+        metrics = self._flush_metrics(owes)
+        for task in self._flush_spans():
             task.succeeded(deadline)
+        silent = {name for name, task in metrics.items() if not task.succeeded(deadline)}
         self._closer.submit(lambda: self._close(deadline)).succeeded(deadline)
-        return self._lost()
+        return self._lost(silent)
 
     def _close(self, deadline: float) -> None:
         if self.tracer_provider is not None:
@@ -183,16 +188,22 @@ class OwnProviders:
         if self.meter_provider is not None:
             self.meter_provider.shutdown(milliseconds_until(deadline))
 
-    def _lost(self) -> list[str]:
+    def _lost(self, silent: set[str]) -> list[str]:
+        """Return what was lost, in words.
+
+        Args:
+            silent: Destinations whose last metrics were not seen to arrive.
+        """
         lost: dict[str, list[str]] = {}
-        for name, spans in self._span_outlets.items():
-            missing = self._settling.ended - spans.exporter.delivered
+        for name, outlet in self._span_outlets.items():
+            missing = self._settling.ended - outlet.exporter.delivered
             if missing > 0:
-                lost.setdefault(name, []).append(_counted(missing, "span"))
-        for name, metrics in self._metric_outlets.items():
-            missing = metrics.exporter.undelivered
-            if missing:
-                lost.setdefault(name, []).append(f"the last {_counted(missing, 'metric point')}")
+                lost[name] = [_counted(missing, "span")]
+        for name in silent:
+            # A collection that hangs has no points yet.
+            missing = self._metric_outlets[name].exporter.undelivered
+            what = _counted(missing, "metric point") if missing else "metric points"
+            lost.setdefault(name, []).append(f"the last {what}")
         return [f"{' and '.join(what)} to {name}" for name, what in lost.items()]
 
     def after_fork(self) -> None:

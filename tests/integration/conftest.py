@@ -1,0 +1,124 @@
+"""Real servers, on ports of their own and in folders of the test's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+# A server that has not answered by then hangs.
+HANG_S = 60.0
+
+
+class MetricServer:
+    """A server that answers PromQL.
+
+    Attributes:
+        url: Its base.
+        flush: Path that makes it show what has just come in; nothing where it does at once.
+    """
+
+    def __init__(self, url: str, flush: str) -> None:
+        self.url = url
+        self.flush = flush
+
+    def get(self, path: str, **parameters: str) -> Any:
+        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
+        with urllib.request.urlopen(f"{self.url}{path}{query}", timeout=HANG_S) as answer:  # noqa: S310
+            return json.load(answer)
+
+    def query(self, promql: str, **parameters: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of each series of an instant query."""
+        if self.flush:
+            urllib.request.urlopen(f"{self.url}{self.flush}", timeout=HANG_S).close()  # noqa: S310
+        answer = self.get("/api/v1/query", query=promql, **parameters)
+        return [(row["metric"], float(row["value"][1])) for row in answer["data"]["result"]]
+
+    def eventually(self, promql: str, enough: Callable[[list[Any]], bool] = bool) -> Any:
+        """The first answer to a query that is enough; it comes when the server has taken it in."""
+        deadline = time.monotonic() + HANG_S
+        while not enough(found := self.query(promql)):
+            assert time.monotonic() < deadline, f"{promql} still gives {found}"
+            time.sleep(0.1)
+        return found
+
+    def names(self, *, at_least: set[str]) -> set[str]:
+        """Every metric name of gputrace, once those are among them."""
+        everything = '{__name__=~"gputrace.*"}'
+        found = self.eventually(everything, lambda rows: at_least <= {row["__name__"] for row, _ in rows})
+        return {row["__name__"] for row, _ in found}
+
+
+@contextlib.contextmanager
+def running(command: list[str], url: str, ready: str, log: Path, flush: str = "") -> Iterator[MetricServer]:
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=log.parent) as server:
+        try:
+            deadline = time.monotonic() + HANG_S
+            while True:
+                with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}{ready}", timeout=5):  # noqa: S310
+                    break
+                assert server.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, f"no answer from {command[0]}\n{log.read_text()}"
+                time.sleep(0.1)
+            yield MetricServer(url, flush)
+        finally:
+            server.terminate()
+
+
+@pytest.fixture
+def start_prometheus(
+    servers: Any, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> Iterator[Callable[..., MetricServer]]:
+    """`start_prometheus(port)` scrapes it twice a second; `start_prometheus(data=...)` reads blocks."""
+    with contextlib.ExitStack() as stack:
+
+        def start(scraped: int | None = None, data: Path | None = None) -> MetricServer:
+            port = unused_tcp_port_factory()
+            config: dict[str, Any] = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}}
+            if scraped is not None:
+                config["scrape_configs"] = [
+                    {"job_name": "app", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
+                ]
+            (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+            command = [
+                servers["prometheus"],
+                f"--config.file={tmp_path / 'prometheus.yml'}",
+                f"--storage.tsdb.path={data or tmp_path / 'prometheus'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ]
+            url = f"http://127.0.0.1:{port}"
+            return stack.enter_context(running(command, url, "/-/ready", tmp_path / "prometheus.log"))
+
+        yield start
+
+
+@pytest.fixture
+def victoria(
+    servers: Any, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> Iterator[MetricServer]:
+    """Takes OTLP at `/opentelemetry`."""
+    port = unused_tcp_port_factory()
+    command = [
+        servers["victoria-metrics"],
+        f"-storageDataPath={tmp_path / 'victoria'}",
+        f"-httpListenAddr=127.0.0.1:{port}",
+        "-opentelemetry.usePrometheusNaming",
+        "-retentionPeriod=1d",
+        # By default queries do not see the last half minute.
+        "-search.latencyOffset=0s",
+    ]
+    url = f"http://127.0.0.1:{port}"
+    log = tmp_path / "victoria.log"
+    with running(command, url, "/health", log, flush="/internal/force_flush") as server:
+        yield server
