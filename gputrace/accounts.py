@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gputrace.attribution import Attribution
     from gputrace.call import Call
+    from gputrace.costs import Costs
     from gputrace.devices.base import Device, EventDevice
     from gputrace.devices.host import HostDevice
 
@@ -71,6 +72,20 @@ class Account:
         self._held_ns = held_ns
 
     _held_ns = 0
+
+    def attributes(self, publisher: str) -> dict[str, str]:
+        """Return the metric attributes of the device.
+
+        Args:
+            publisher: Who reads it.
+        """
+        named = {catalogue.HW_NAME: self.device.name} if self.device.name else {}
+        return {
+            catalogue.HW_ID: self.device.id,
+            catalogue.HW_TYPE: self.device.type,
+            catalogue.PUBLISHER: publisher,
+            **named,
+        }
 
     def states_ns(self) -> dict[str, int]:
         """Return the time in each state so far, ns; sums to the wall time."""
@@ -169,6 +184,10 @@ class Snapshot:
     device_time_s: list[tuple[dict[str, str], float]] = field(default_factory=list)
     lost: list[tuple[dict[str, str], int]] = field(default_factory=list)
     unmeasured: list[tuple[dict[str, str], int]] = field(default_factory=list)
+    feature_cost: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    device_cost: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    device_price: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    unpriced_s: list[tuple[dict[str, str], float]] = field(default_factory=list)
     queue_length: int = 0
     folded: int = 0
 
@@ -262,24 +281,25 @@ class Totals:
         series = cache[key] = self._interned(attributes)
         return series
 
-    def snapshot(self, accounts: list[Account], publisher: str, queue_length: int) -> Snapshot:
+    def snapshot(
+        self, accounts: list[Account], publisher: str, queue_length: int, costs: Costs | None = None
+    ) -> Snapshot:
         """Return all counters, rounded."""
         shown = Snapshot(queue_length=queue_length, folded=self.folded)
         scale = ledger.SCALE * NS_PER_S
         shown.feature_time_s = [(series.attributes, total / scale) for series, total in self.time.items()]
         shown.calls = [(series.attributes, count) for series, count in self.calls.items()]
-        for account in accounts:
-            device = {
-                catalogue.HW_ID: account.device.id,
-                catalogue.HW_TYPE: account.device.type,
-                catalogue.PUBLISHER: publisher,
-            }
-            if account.device.name:
-                device[catalogue.HW_NAME] = account.device.name
+        devices = {account: account.attributes(publisher) for account in accounts}
+        for account, device in devices.items():
             shown.device_time_s += [
                 ({**device, catalogue.DEVICE_STATE: state}, spent_ns / NS_PER_S)
                 for state, spent_ns in account.states_ns().items()
             ]
+        if costs is not None:
+            shown.feature_cost = costs.by_feature()
+            shown.device_cost = costs.by_state(devices)
+            shown.device_price = costs.prices(devices)
+            shown.unpriced_s = costs.unpriced_s(devices)
         shown.lost = [({catalogue.LOSS_REASON: reason}, count) for reason, count in self.lost.items()]
         shown.unmeasured = [
             ({catalogue.LOSS_REASON: reason}, count) for reason, count in self.unmeasured.items()

@@ -189,6 +189,14 @@ DEVICE_ENERGY = Metric(
     (*_DEVICE_FAMILY, DEVICE_STATE),
     "gputrace_device_energy_joules_total",
 )
+DEVICE_PRICE = Metric(
+    "gputrace.device.price",
+    Kind.GAUGE,
+    "{currency}/h",
+    "Price of the device in force, an hour.",
+    (*_DEVICE_FAMILY, CURRENCY),
+    "gputrace_device_price_per_hour",
+)
 DEVICE_OVERLAP_TIME = Metric(
     "gputrace.device.overlap.time",
     Kind.COUNTER,
@@ -245,6 +253,14 @@ SDK_UNMEASURED = Metric(
     (LOSS_REASON,),
     "gputrace_sdk_unmeasured_total",
 )
+SDK_UNPRICED_TIME = Metric(
+    "gputrace.sdk.unpriced.time",
+    Kind.COUNTER,
+    "s",
+    "Device time for which no price was in force: counted, and without a cost.",
+    _DEVICE_FAMILY,
+    "gputrace_sdk_unpriced_time_seconds_total",
+)
 SDK_FOLDED = Metric(
     "gputrace.sdk.folded",
     Kind.COUNTER,
@@ -269,6 +285,7 @@ METRICS = (
     DEVICE_TIME,
     DEVICE_COST,
     DEVICE_ENERGY,
+    DEVICE_PRICE,
     DEVICE_OVERLAP_TIME,
     CALLS,
     CALL_DURATION,
@@ -276,6 +293,7 @@ METRICS = (
     SDK_LOST,
     SDK_QUEUE_LENGTH,
     SDK_UNMEASURED,
+    SDK_UNPRICED_TIME,
     SDK_FOLDED,
     SDK_FAULTS,
 )

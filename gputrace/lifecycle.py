@@ -17,6 +17,7 @@ from gputrace import call as calls
 from gputrace import faults, identity, settings
 from gputrace.devices import cuda
 from gputrace.lifecycle_process import Process, record_nothing
+from gputrace.lifecycle_runtime import open_costs
 from gputrace.telemetry import spans
 
 if TYPE_CHECKING:
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 EXIT_TIMEOUT_S = 1.8
 
 
-def configure(
+def configure(  # noqa: PLR0913 - one argument a setting
     *,
     service_name: str | None = None,
     endpoint: str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     metric_attributes: Sequence[str] | None = None,
     export_interval: float | None = None,
+    prices: str | os.PathLike[str] | None = None,
 ) -> None:
     """Set gputrace up, and OpenTelemetry where nobody has.
 
@@ -46,9 +48,12 @@ def configure(
         data_dir: Folder for the files that ``gputrace report`` reads.
         metric_attributes: Attributes on metrics beyond the defaults: ``("tenant",)``.
         export_interval: Time between two exports of metrics, s; 5 by default.
+        prices: TOML file with what devices cost; ``GPUTRACE_PRICES`` by default. Without
+            one there is time and no cost.
 
     Raises:
         SettingError: A setting cannot be used; the message names it.
+        PriceBookError: The price book cannot be used; the message names file, row and key.
     """
     chosen = settings.read(
         service_name=service_name,
@@ -56,7 +61,10 @@ def configure(
         data_dir=data_dir,
         metric_attributes=metric_attributes,
         export_interval=export_interval,
+        prices=prices,
     )
+    # Before anything is set up: what is wrong with it is told here, not at the first call.
+    open_costs(chosen)
     with _process.lock:
         if chosen.disabled:
             record_nothing()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gputrace import catalogue, faults, identity
+from gputrace import catalogue, faults, identity, settings
 from gputrace.accounts import Totals
 from gputrace.devices import selection
 from gputrace.settler import Settler
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gputrace.call import Call
+    from gputrace.costs import Costs
     from gputrace.following import Followed
     from gputrace.settings import Settings
     from gputrace.telemetry.delivery import Destination
@@ -60,6 +62,24 @@ def destinations(chosen: Settings) -> list[Destination]:
     return found
 
 
+def open_costs(chosen: Settings) -> Costs | None:
+    """Return what bills at the prices that the settings ask for, None where there are none.
+
+    Raises:
+        PriceBookError: The price book cannot be used; names file, row and key.
+    """
+    if chosen.prices is None and not any(os.environ.get(name) for name in settings.PRICE_VARIABLES):
+        return None
+    from gputrace.costs import Costs
+    from gputrace.prices import PriceBook
+
+    def on_problem(message: str) -> None:
+        faults.log_once(f"prices:{message}", "gputrace: %s", message)
+
+    book = PriceBook.from_environment(chosen.prices, on_problem=on_problem)
+    return None if book is None else Costs(book)
+
+
 class Runtime:
     """The settler of this process, and where what it finds goes.
 
@@ -90,10 +110,13 @@ class Runtime:
         self._users = users
         selection.choose()
         self.settler = Settler(Totals(chosen.metric_attributes, chosen.value_limit), self._settled)
+        self.settler.use_prices(open_costs(chosen))
         self.instruments = instruments or Instruments(self.settler.snapshot)
 
     def apply(self, chosen: Settings) -> None:
         """Use other settings from here on."""
+        if chosen.prices != self.settings.prices:
+            self.settler.use_prices(open_costs(chosen))
         self.settings = chosen
         self.settler.totals.apply(chosen.metric_attributes, chosen.value_limit)
 

@@ -57,10 +57,6 @@ class RingWriter:
         self._exported = 0
         self._floor_ns = 0
 
-    def begin(self) -> None:
-        """Say that nothing was held until now; before this, readers wait for the process."""
-        self.floor(monotonic_ns())
-
     def start(self, device_id: str, at_ns: int) -> None:
         """Let one more call hold a device."""
         device = self._device(device_id)

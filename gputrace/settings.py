@@ -23,6 +23,9 @@ DEFAULT_EXPORT_INTERVAL_S = 5.0
 SHORTEST_EXPORT_INTERVAL_S = 0.01
 DEFAULT_VALUE_LIMIT = 200
 
+#: Read by the price book itself.
+PRICE_VARIABLES = ("GPUTRACE_PRICES", "GPUTRACE_NODE_PRICE")
+
 OPT_IN_ATTRIBUTES = ("tenant",)
 
 _ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -46,6 +49,7 @@ class Settings:
         metric_attributes: Attributes on metrics beyond the defaults.
         export_interval_s: Time between two exports of metrics, s.
         value_limit: Distinct values kept of each metric attribute.
+        prices: Path of the price book; None leaves it to ``GPUTRACE_PRICES``.
         sends_spans: Whether an OTLP endpoint takes spans, here or by OpenTelemetry's variables.
         sends_metrics: Whether one takes metrics.
         disabled: ``OTEL_SDK_DISABLED`` is set: nothing is recorded.
@@ -57,6 +61,7 @@ class Settings:
     metric_attributes: tuple[str, ...] = ()
     export_interval_s: float = DEFAULT_EXPORT_INTERVAL_S
     value_limit: int = DEFAULT_VALUE_LIMIT
+    prices: str | None = None
     sends_spans: bool = False
     sends_metrics: bool = False
     disabled: bool = False
@@ -69,6 +74,7 @@ def read(  # noqa: PLR0913 - one argument a setting
     data_dir: str | os.PathLike[str] | None = None,
     metric_attributes: Sequence[str] | None = None,
     export_interval: float | None = None,
+    prices: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
     """Return the settings in force.
@@ -79,6 +85,7 @@ def read(  # noqa: PLR0913 - one argument a setting
         data_dir: Folder of the files.
         metric_attributes: Attributes on metrics beyond the defaults.
         export_interval: Time between two exports of metrics, s.
+        prices: Path of the price book.
         environment: ``os.environ`` by default.
 
     Raises:
@@ -92,6 +99,7 @@ def read(  # noqa: PLR0913 - one argument a setting
         data_directory=_folder(data_dir, variables, needed=not (sends_spans and sends_metrics)),
         metric_attributes=_metric_attributes(metric_attributes, variables),
         export_interval_s=_export_interval(export_interval, variables),
+        prices=None if prices is None else str(prices),
         value_limit=_positive_int(variables, VALUE_LIMIT_VARIABLE, DEFAULT_VALUE_LIMIT),
         sends_spans=sends_spans,
         sends_metrics=sends_metrics,

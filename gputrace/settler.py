@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from gputrace.accounts import DeviceEvent
     from gputrace.call import Call
+    from gputrace.costs import Costs
     from gputrace.devices.base import EventDevice, Slot
 
 TICK_S = 0.05
@@ -43,10 +44,13 @@ class Settler:
     """
 
     def __init__(
-        self, totals: Totals, on_settled: Callable[[Followed, dict[str, str | float]], None] | None = None
+        self,
+        totals: Totals,
+        on_settled: Callable[[Followed, dict[str, str | float]], None] | None = None,
     ) -> None:
         self.totals = totals
         self.on_settled = on_settled
+        self._costs: Costs | None = None
         #: Where calls enter; the hot path appends to the queue of the settler in force.
         self.queue: deque[Call] = deque()
         self.accounts: dict[Any, Account] = {}
@@ -69,6 +73,18 @@ class Settler:
             self.accounts[self._host.device.id] = self._host
         else:
             self._host = None
+
+    def use_prices(self, costs: Costs | None) -> None:
+        """Bill what is charged from here on.
+
+        Args:
+            costs: Bills it; None bills nothing.
+        """
+        with self._state_lock:
+            if costs is not None:
+                for account in self.accounts.values():
+                    costs.begin(account)
+            self._costs = costs
 
     # --- the thread --------------------------------------------------------
 
@@ -136,7 +152,7 @@ class Settler:
                 self._settle()
             queue_length = len(self._followed) + len(self.queue)
             accounts = list(self.accounts.values())
-            return self.totals.snapshot(accounts, identity.instance_id(), queue_length)
+            return self.totals.snapshot(accounts, identity.instance_id(), queue_length, self._costs)
 
     # --- one tick ----------------------------------------------------------
 
@@ -145,6 +161,8 @@ class Settler:
         for account in self.accounts.values():
             account.sample(now_ns)
         self._drain()
+        if self._costs is not None:
+            self._costs.refresh()
         with cuda.relaxed_capture(users_thread=users_thread) as readable:
             frontiers = self._read_calls(now_ns)
         if not readable:
@@ -248,19 +266,27 @@ class Settler:
             while fed < len(events) and events[fed][0] <= until_ns:
                 self._feed(events[fed])
                 fed += 1
-            device_id = account.device.id
-            charged = self._ledger.advance(device_id, until_ns)
-            account.advanced(until_ns, self._ledger.held(device_id))
-            time = self.totals.time
-            for number, amount in charged.items():
-                followed = self._by_number[number]  # type: ignore[index]
-                followed.charged += amount
-                timer = followed.call.timer
-                series = self.totals.time_series(
-                    followed.call, account, estimated=timer is not None and timer.estimated
-                )
-                time[series] = time.get(series, 0) + amount
+            self._count(account, until_ns)
         del events[:fed]
+
+    def _count(self, account: Account, until_ns: int) -> None:
+        """Charge a device up to an instant, and count what is new by series."""
+        device_id, start_ns = account.device.id, account.frontier_ns
+        charged = self._ledger.advance(device_id, until_ns)
+        account.advanced(until_ns, self._ledger.held(device_id))
+        time = self.totals.time
+        counted = []
+        for number, amount in charged.items():
+            followed = self._by_number[number]  # type: ignore[index]
+            followed.charged += amount
+            timer = followed.call.timer
+            series = self.totals.time_series(
+                followed.call, account, estimated=timer is not None and timer.estimated
+            )
+            time[series] = time.get(series, 0) + amount
+            counted.append((series, amount))
+        if self._costs is not None:
+            self._costs.bill(account, start_ns, until_ns, counted)
 
     def _feed(self, event: DeviceEvent) -> None:
         at_ns, kind, _, lane = event
