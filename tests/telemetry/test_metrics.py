@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gc
 import signal
 import threading
@@ -202,7 +203,7 @@ def test_views_that_drop_an_instrument_leave_the_others_fresh(users, shown, drop
 
 
 def scenario():
-    """Every metric that exists without prices and energy, with all the attributes that there can be."""
+    """Every metric that exists without energy readings, with all the attributes that there can be."""
     with gputrace.attribute_to(feature="f", tenant="t", model="m", variant="v", stage="s"):
         work(feature="g")
         with pytest.raises(KeyError), gputrace.span("failed", attributes={"mine": 1}):
@@ -214,15 +215,37 @@ def scenario():
     assert gputrace.flush()
 
 
-# These come with prices, energy readings and several processes on a device.
-LATER = {catalogue.FEATURE_COST, catalogue.FEATURE_ENERGY, catalogue.DEVICE_COST, catalogue.DEVICE_ENERGY}
-LATER |= {catalogue.DEVICE_OVERLAP_TIME}
+# These come with energy readings and several processes on a device.
+LATER = {catalogue.FEATURE_ENERGY, catalogue.DEVICE_ENERGY, catalogue.DEVICE_OVERLAP_TIME}
 
 
-def test_what_is_emitted_is_what_the_catalogue_says(users, collect):
+@pytest.fixture
+def price_book(tmp_path):
+    """Prices that begin in a moment, so that there is time without and with one."""
+    begins = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=0.3)
+    path = tmp_path / "prices.toml"
+    path.write_text(
+        f"""
+        [[price]]
+        name = "*"
+        type = "cpu"
+        per_hour = 3.0
+        currency = "USD"
+        kind = "on_demand"
+        source = "a test"
+        as_of = 2026-09-01
+        valid_from = {begins.isoformat()}
+        """
+    )
+    return path
+
+
+def test_what_is_emitted_is_what_the_catalogue_says(users, collect, price_book):
     users.set_tracer_provider()
     users.set_meter_provider()
-    gputrace.configure(metric_attributes=("tenant",))
+    gputrace.configure(metric_attributes=("tenant",), prices=price_book)
+    scenario()
+    time.sleep(0.5)
     scenario()
     found = collect(users.reader)
     assert set(found) == {metric.name for metric in catalogue.METRICS if metric not in LATER}
