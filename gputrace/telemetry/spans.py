@@ -49,6 +49,9 @@ _tracer_of: object = None
 #: that a step of the wall clock never makes a span end before it starts.
 wall_offset_ns = time.time_ns() - time.monotonic_ns()
 
+# More than clocks drift apart between two looks at them: the machine has slept, or was moved.
+_STEP_NS = 100_000_000
+
 
 def tracer() -> Tracer:
     """Return the tracer of the provider that is set now."""
@@ -173,4 +176,13 @@ def finish(call: Call, end_ns: int, measured: Mapping[str, str | float]) -> None
     attributes.update(measured)
     with _ENDING:
         span.set_attributes(attributes)
-        span.end(end_ns + wall_offset_ns)
+        # Not before it began, where the wall clock was set back meanwhile.
+        span.end(max(end_ns + wall_offset_ns, getattr(span, "start_time", None) or 0))
+    _follow_wall_clock()
+
+
+def _follow_wall_clock() -> None:
+    global wall_offset_ns  # noqa: PLW0603 - one clock a process
+    offset_ns = time.time_ns() - time.monotonic_ns()
+    if abs(offset_ns - wall_offset_ns) > _STEP_NS:
+        wall_offset_ns = offset_ns

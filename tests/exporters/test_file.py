@@ -106,6 +106,7 @@ def test_a_reader_sees_only_whole_lines_while_a_writer_writes(tmp_path):
         made.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_never_writes_to_its_parents_file(tmp_path):
     made = stream(tmp_path)
     made.write("parent\n")

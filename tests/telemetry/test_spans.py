@@ -78,6 +78,20 @@ def test_a_child_never_outlasts_or_precedes_its_parent(users):
         assert parent.start_time <= span.start_time <= span.end_time <= parent.end_time
 
 
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_wall_clock_that_was_set_is_followed(users, monkeypatch, hours):
+    """As after a machine slept: its monotonic clock did not go on."""
+    users.set_tracer_provider()
+    monkeypatch.setattr(spans, "wall_offset_ns", spans.wall_offset_ns + hours * 3_600 * 10**9)
+    with gputrace.span("across"):
+        spans.wall_offset_ns -= 1_000_000_000  # set back while a call is open
+    across = users.spans()["across"]
+    assert across.end_time >= across.start_time
+    with gputrace.span("after"):
+        pass
+    assert abs(users.spans()["after"].start_time - time.time_ns()) < 60 * 10**9
+
+
 def test_what_a_span_says_of_its_call(users):
     users.set_tracer_provider()
 
