@@ -27,6 +27,7 @@ from gputrace.devices.nvml_worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gputrace.devices.nvml_devices import NvmlDevice
     from gputrace.devices.readings import Reading
 
 __all__ = ["DeviceState", "Gauges", "NvmlSampler", "State"]
@@ -239,6 +240,10 @@ class NvmlSampler:
         trouble = None if self._trouble is None else nvml_library.explain(self._trouble)
         up = self._library.opened and trouble is None
         return State(up, trouble, tuple(one.state for one in list(self._followers)))
+
+    def devices(self) -> tuple[NvmlDevice, ...]:
+        """Return the devices that were found, in NVML's order; each GPU before its slices."""
+        return tuple(state.device for state in self.state().devices if state.device is not None)
 
     def latest(self, uuid: str) -> Gauges | None:
         """Return what a device showed at the last poll, None where that is too long ago to be true."""

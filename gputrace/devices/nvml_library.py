@@ -7,7 +7,6 @@ its absence, like that of the driver, is a state and no error.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import threading
 from dataclasses import dataclass
@@ -179,16 +178,14 @@ class Library:
     """The library as this process has opened it.
 
     The driver counts how often it was opened, so that other users of NVML in the process are not disturbed.
+    A forked child needs one of its own.
+
+    Attributes:
+        opened: Whether it is open.
     """
 
     def __init__(self) -> None:
-        self._opened = False
-        self._process = os.getpid()
-
-    @property
-    def opened(self) -> bool:
-        """Whether it is open here; what a parent opened does not count in its forked child."""
-        return self._opened and self._process == os.getpid()
+        self.opened = False
 
     def open(self, *, closing: bool = True) -> None:
         """Open it, again where it says that it is not open any more.
@@ -203,14 +200,13 @@ class Library:
         if closing:
             self.close()
         call("nvmlInitWithFlags", 0)
-        self._opened = True
-        self._process = os.getpid()
+        self.opened = True
 
     def close(self) -> None:
         """Give back what ``open`` has taken."""
         if not self.opened:
             return
-        self._opened = False
+        self.opened = False
         try:
             call("nvmlShutdown")
         except RefusedError:

@@ -76,6 +76,8 @@ def test_a_buffer_that_ran_over_leaves_a_gap(sampler: NvmlSampler, driver: Any) 
         (12 * S, 4_800_000_000),
     ]
     assert [reading.energy_j for reading in readings] == [2_400, 3_600]
+    # What a device shows is of now.
+    assert [reading.power_w for reading in readings] == [None, 300]
 
 
 def test_an_old_driver_is_read_by_rates_and_power(tmp_path: Path) -> None:
@@ -109,6 +111,19 @@ def test_a_device_that_is_not_supported_is_not_asked_again(sampler: NvmlSampler,
     assert "hardware" in sampler.state().devices[0].missing["energy counter"].remedy
 
 
+def test_a_quantity_that_is_not_supported_is_not_asked_again_either(
+    sampler: NvmlSampler, driver: Any
+) -> None:
+    driver.script(f"fail nvmlDeviceGetTemperature 0 {pynvml.NVML_ERROR_NOT_SUPPORTED}")
+    poll(sampler, driver, 200)
+    assert driver.calls("nvmlDeviceGetTemperature", "0") == 1
+
+
+def test_a_buffer_that_never_holds_a_sample_is_no_source(sampler: NvmlSampler, driver: Any) -> None:
+    driver.script(f"fail nvmlDeviceGetSamples 0 {pynvml.NVML_ERROR_NOT_FOUND}")
+    assert of(poll(sampler, driver, 5), GPU0)[-1].busy_source == "rates"
+
+
 def test_a_failing_quantity_is_asked_ever_less_often(sampler: NvmlSampler, driver: Any) -> None:
     driver.script(f"fail nvmlDeviceGetTemperature 0 {pynvml.NVML_ERROR_TIMEOUT}")
     started(sampler, driver)
@@ -116,6 +131,25 @@ def test_a_failing_quantity_is_asked_ever_less_often(sampler: NvmlSampler, drive
     assert driver.calls("nvmlDeviceGetTemperature", "0") < 10
     driver.script("ok nvmlDeviceGetTemperature 0")
     assert of(poll(sampler, driver, 60), GPU0)[-1].temperature_c == 55
+
+
+def test_once_the_library_is_opened_anew_everything_is_asked_at_once(
+    sampler: NvmlSampler, driver: Any
+) -> None:
+    driver.script(f"fail nvmlDeviceGetTemperature * {pynvml.NVML_ERROR_TIMEOUT}")
+    poll(sampler, driver, 100)
+    driver.script("ok nvmlDeviceGetTemperature *")
+    driver.script(f"fail nvmlDeviceGetSamples * {pynvml.NVML_ERROR_UNINITIALIZED}")
+    poll(sampler, driver)
+    driver.script("ok nvmlDeviceGetSamples *")
+    assert of(poll(sampler, driver), GPU0)[-1].temperature_c == 55
+    assert driver.references() == 1
+
+
+def test_a_limit_that_is_lowered_makes_no_energy_implausible(sampler: NvmlSampler, driver: Any) -> None:
+    started(sampler, driver)
+    driver.script("set 0 limit_mw 100000")
+    assert of(poll(sampler, driver), GPU0)[-1].energy_j == 300
 
 
 def test_slices_are_devices_of_their_own(sampler: NvmlSampler, driver: Any) -> None:

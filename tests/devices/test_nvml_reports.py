@@ -119,6 +119,26 @@ def test_dcgm_exporter_348_a_gpu_off_the_bus_leaves_the_others_alone(
     assert sampler.state().up
     assert sampler.latest(GPU0) is None
     assert sampler.latest(GPU1) is not None
+    poll(sampler, driver, 100)
+    assert driver.calls("nvmlDeviceGetHandleByUUID", "0") < 10
+
+
+def test_a_lost_gpu_comes_back_where_it_is_now_and_its_counter_is_not_believed(
+    sampler: NvmlSampler, driver: Any
+) -> None:
+    started(sampler, driver)
+    driver.script(f"fail nvmlDeviceGetSamples 0 {pynvml.NVML_ERROR_GPU_IS_LOST}")
+    poll(sampler, driver, 2)
+    # It changes places with the other, whose counter stands just so that the difference could be true.
+    driver.script("ok nvmlDeviceGetSamples 0", f"set 0 uuid {GPU1}", f"set 1 uuid {GPU0}", "set 1 util 90")
+    counter = pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByIndex(0))
+    driver.script(f"set 1 energy_mj {counter + 100_000}")
+    readings = of(poll(sampler, driver, 5), GPU0)
+    assert readings[-1].busy_ns == 900_000_000
+    energies = {
+        reading.energy_j / reading.wall_ns * S for reading in readings if reading.energy_j is not None
+    }
+    assert energies == {300}
 
 
 @pytest.mark.parametrize("name", ["nvmlDeviceGetSamples", "nvmlDeviceGetTotalEnergyConsumption"])
@@ -129,6 +149,8 @@ def test_a_call_that_hangs_holds_up_no_other_device(sampler: NvmlSampler, driver
     assert of(readings, GPU0) == []
     assert [reading.busy_ns for reading in of(readings, GPU1)] == [400_000_000] * 5
     assert "does not return" in stand_in.trouble(sampler)
+    # One thread is lost to it, however often it would have been its turn.
+    assert driver.hanging() == 1
     stand_in.release(sampler, driver, f"ok {name} 0")
     back = of(poll(sampler, driver, 70), GPU0)
     assert (back[-1].busy_ns, back[-1].energy_j) == (400_000_000, 300)
