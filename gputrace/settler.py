@@ -58,8 +58,11 @@ class Settler:
         self._followed: list[Followed] = []
         self._by_number: dict[int, Followed] = {}
         self._settled: deque[tuple[Followed, dict[str, str | float]]] = deque()
-        self._state_lock = threading.Lock()
-        self._emit_lock = threading.Lock()
+        # Both may be asked for by the thread that holds them: in a signal handler or a finaliser that
+        # flushes while this settles, or by a span processor of the user's that flushes when a span ends.
+        self._state_lock = threading.RLock()
+        self._emit_lock = threading.RLock()
+        self._settling = False
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -157,6 +160,15 @@ class Settler:
     # --- one tick ----------------------------------------------------------
 
     def _settle(self, *, users_thread: bool = False) -> None:
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            self._settle_once(users_thread=users_thread)
+        finally:
+            self._settling = False
+
+    def _settle_once(self, *, users_thread: bool) -> None:
         now_ns = self._clock()
         for account in self.accounts.values():
             account.sample(now_ns)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MARKS: dict[calls.Call, list[int]] = {}
 USER_CODE = (calls.enter, calls.leave, calls.suspend, calls.resume, calls._mark, calls.Call.__init__)
 TICK_CODE = (
-    Settler._settle,
+    Settler._settle_once,
     Settler._drain,
     Settler._open,
     Settler._read_calls,
