@@ -34,6 +34,8 @@ __all__ = ["DeviceState", "Gauges", "NvmlSampler", "State"]
 
 _NS_PER_S = 1_000_000_000
 _LIBRARY = "library"
+#: A process must be able to end while a call hangs.
+_PARTING_S = 0.5
 #: More than any machine has; a count beyond it is junk.
 _MOST_GPUS = 256
 
@@ -117,9 +119,9 @@ class NvmlSampler:
         self._own()
         self._ended.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout=1.0)
+            self._thread.join(timeout=_PARTING_S)
         self._thread = None
-        if self._lock.acquire(timeout=1.0):
+        if self._lock.acquire(timeout=_PARTING_S):
             try:
                 self._close()
             finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputrace.devices import nvml_library
-from gputrace.devices.nvml_library import JUNK, NOT_FOUND, RefusedError
+from gputrace.devices.nvml_library import ARGUMENT_VERSION_MISMATCH, JUNK, NOT_FOUND, RefusedError
 from gputrace.devices.nvml_samples import AHEAD_US
 
 if TYPE_CHECKING:
@@ -77,7 +77,12 @@ def running(handle: Any) -> list[int]:
     Raises:
         RefusedError: It cannot be told, or what came is scrambled.
     """
-    pids = [int(one.pid) for one in nvml_library.call("nvmlDeviceGetComputeRunningProcesses", handle)]
+    found = nvml_library.call("nvmlDeviceGetComputeRunningProcesses", handle)
+    if len(found) > 1 and hasattr(found[0], "usedGpuCcProtectedMemory"):
+        # The struct of driver 535.43 alone, which nvidia-ml-py 12.535 gives to every driver: beyond the first
+        # process it reads beside the mark, and some of what it reads there looks like an id.
+        raise RefusedError(ARGUMENT_VERSION_MISMATCH)
+    pids = [int(one.pid) for one in found]
     if any(not 0 < pid <= _LARGEST_PID for pid in pids):
         # An array of another version of the struct: not one of them can be believed (nvitop#75).
         raise RefusedError(JUNK)

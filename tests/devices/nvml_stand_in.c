@@ -267,6 +267,8 @@ static int leave(int code) {
 }
 
 #define ENTER(d) do { int code = enter(__func__, d, 1); if (code) return code; } while (0)
+/* Nobody tells how busy a slice is, nor a GPU that is sliced. */
+#define WHOLE_ONLY(d) do { if ((d)->slice >= 0 || (d)->slices) return leave(NOT_SUPPORTED); } while (0)
 #define GPU_ONLY(d) do { if ((d)->slice >= 0) return leave(NOT_SUPPORTED); } while (0)
 
 int nvmlInitWithFlags(unsigned flags) {
@@ -343,7 +345,7 @@ int nvmlDeviceGetTemperature(device *d, unsigned sensor, unsigned *value) {
 
 int nvmlDeviceGetUtilizationRates(device *d, unsigned rates[2]) {
     ENTER(d);
-    GPU_ONLY(d);
+    WHOLE_ONLY(d);
     rates[0] = (unsigned)d->util, rates[1] = 0;
     return leave(SUCCESS);
 }
@@ -384,7 +386,8 @@ int nvmlDeviceGetFieldValues(device *d, int count, field_t *fields) {
 /* NULL asks for the size of the buffer, as pynvml does first. */
 int nvmlDeviceGetSamples(device *d, unsigned kind, u64 last_seen, unsigned *type, unsigned *count, sample_t *samples) {
     ENTER(d);
-    if (d->slice >= 0 || kind != 1) return leave(NOT_SUPPORTED);
+    WHOLE_ONLY(d);
+    if (kind != 1) return leave(NOT_SUPPORTED);
     *type = (unsigned)d->value_type;
     if (!samples) { *count = RING; return leave(SUCCESS); }
     unsigned filled = 0;
@@ -431,7 +434,7 @@ int nvmlDeviceGetComputeInstanceId(device *d, unsigned *id) {
 /* One entry a process that was busy since last_seen; never SUCCESS to NULL. */
 int nvmlDeviceGetProcessUtilization(device *d, process_sample_t *found, unsigned *count, u64 last_seen) {
     ENTER(d);
-    GPU_ONLY(d);
+    WHOLE_ONLY(d);
     unsigned filled = 0, room = *count;
     if (!found || room < RING) { *count = RING; return leave(INSUFFICIENT_SIZE); }
     for (; d->junk && filled < 100; filled++)

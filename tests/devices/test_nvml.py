@@ -155,19 +155,16 @@ def test_a_limit_that_is_lowered_makes_no_energy_implausible(sampler: NvmlSample
 def test_slices_are_devices_of_their_own(sampler: NvmlSampler, driver: Any) -> None:
     driver.script("mig 0 2", "set 0:0 used 1048576")
     started(sampler, driver)
-    gpu, one, other, _ = (state.device for state in sampler.state().devices)
-    assert gpu is not None
+    gpu, one, other, _ = sampler.devices()
     assert gpu.sliced
-    assert [(slice_.parent, slice_.gpu_instance) for slice_ in (one, other) if slice_] == [
-        (GPU0, 7),
-        (GPU0, 8),
-    ]
-    assert one is not None
+    assert [(slice_.parent, slice_.gpu_instance) for slice_ in (one, other)] == [(GPU0, 7), (GPU0, 8)]
     gauges = sampler.latest(one.uuid)
     assert gauges is not None
     assert (gauges.memory_used_bytes, gauges.power_w) == (1 << 20, None)
-    # Utilisation of a slice is not offered: that is unknown, not idle.
-    assert of(poll(sampler, driver), one.uuid) == []
+    # Their utilisation is not told: that is unknown, not idle. Energy is that of the whole GPU.
+    readings = poll(sampler, driver)
+    assert of(readings, one.uuid) == []
+    assert [(reading.busy_ns, reading.energy_j) for reading in of(readings, GPU0)] == [(None, 300)]
 
 
 @pytest.mark.parametrize("seconds", [3_600, -3_600, 5, -5, 0.6, -0.6])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,12 @@ def test_nvitop_75_scrambled_ids_are_refused(
     driver.script("process 0 4711 30")
     assert nvml_processes.running(handle) == [4711]
     driver.script(f"process 0 {1 << 31} 30")
-    with pytest.raises(RefusedError, match="cannot be true"):
+    with pytest.raises(RefusedError, match="cannot be true|version"):
+        nvml_processes.running(handle)
+
+    process = types.SimpleNamespace(pid=1 << 20, usedGpuCcProtectedMemory=0)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda _: [process, process])
+    with pytest.raises(RefusedError, match="version"):
         nvml_processes.running(handle)
 
     def undefined(_: object) -> None:
