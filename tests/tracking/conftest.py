@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
 from gputrace import attribution, faults
+from gputrace import call as calls
+from gputrace.devices import selection
 from gputrace.telemetry import spans
 from gputrace.testing import RecordedCall, Recorder, VirtualClock
 
@@ -73,17 +76,20 @@ class Traced:
 
 
 @pytest.fixture(autouse=True)
-def nothing_leaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_leaks() -> Iterator[None]:
     """Every test begins and ends outside of any scope, in both contexts."""
-    monkeypatch.setattr(attribution, "mirrored", False)
-    monkeypatch.setattr(trace_api, "_TRACER_PROVIDER", None)
-    faults.reset()
-    attribution.current_scope.set(None)
-    context_api.attach(context_api.Context())
-    yield
-    gc.collect()
-    assert attribution.current_scope.get() is None
-    assert not any(context_api.get_current().values())
+    # Not the fixture monkeypatch: what tests patch with that must be as before when the rig is taken down.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attribution, "mirrored", False)
+        patch.setattr(trace_api, "_TRACER_PROVIDER", None)
+        faults.reset()
+        attribution.current_scope.set(None)
+        context_api.attach(context_api.Context())
+        yield
+        gc.collect()
+        assert attribution.current_scope.get() is None
+        assert not any(context_api.get_current().values())
+    assert (calls.clock, selection.gpu) == (monotonic_ns, False)
 
 
 @pytest.fixture(autouse=True)

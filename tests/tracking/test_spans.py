@@ -84,7 +84,7 @@ def test_a_spans_place_and_attributes(traced, rig) -> None:
     assert span.attributes["code.function.name"] == embed.__qualname__
     assert span.attributes[catalogue.CALL_ID] == rig.one().call.id
     assert catalogue.VARIANT not in span.attributes
-    assert span.end_time - span.start_time != 0
+    assert span.end_time >= span.start_time
 
 
 def test_a_users_attribute_does_not_hide_the_error(traced) -> None:
