@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import os
 import re
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -205,6 +206,7 @@ def test_pynvml_16_a_forked_child_opens_the_library_for_itself(sampler: NvmlSamp
     sampler._lock.acquire()
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # a lock that is held for good must not outlive the test
         status = 1
         try:
             known_to_parent = sampler.state().devices
