@@ -177,11 +177,13 @@ class Program:
         process = self.start(source, *command, **variables)
         try:
             output, errors = process.communicate(timeout=60)
-        except subprocess.TimeoutExpired:
+        except BaseException as error:
             # Its children too: they hold the pipes open.
             os.killpg(process.pid, signal.SIGKILL)
             output, errors = process.communicate()
-            pytest.fail(f"did not end\n{output}\n{errors}")
+            if isinstance(error, subprocess.TimeoutExpired):
+                pytest.fail(f"did not end\n{output}\n{errors}")
+            raise
         assert process.returncode == code, f"ended with {process.returncode}\n{output}\n{errors}"
         return subprocess.CompletedProcess(process.args, code, output, errors)
 

@@ -95,16 +95,29 @@ class UsersProviders:
         return all([task.succeeded(deadline) for task in tasks])  # noqa: C419 - each gets its chance
 
     def _collect(self, deadline: float, owes: Callable[[], bool]) -> bool:
-        done = _force_flush(self._meter_provider, deadline)
+        done = _flush_readers(self._meter_provider, deadline)
         if owes():
             # A series that was new has been seen as 0: once more, with its value.
-            done = _force_flush(self._meter_provider, deadline) and done
+            done = _flush_readers(self._meter_provider, deadline) and done
         return done
 
     def collect_once(self, deadline: float) -> None:
         """Let the metric readers collect, ahead of their last time, when their provider shuts down."""
         if self._closer is not None:
-            self._closer.submit(lambda: _force_flush(self._meter_provider, deadline)).succeeded(deadline)
+            self._closer.submit(lambda: _flush_readers(self._meter_provider, deadline)).succeeded(deadline)
+
+
+def _flush_readers(provider: object, deadline: float) -> bool:
+    """Flush a meter provider, but for readers that Prometheus asks when it wants to.
+
+    Those keep what they collect when they are flushed, and show every series
+    twice at the next scrape.
+    """
+    readers = tuple(getattr(provider, "_metric_readers", ()))
+    pushing = [reader for reader in readers if type(reader).__name__ != "PrometheusMetricReader"]
+    if len(pushing) == len(readers):
+        return _force_flush(provider, deadline)
+    return all([_force_flush(reader, deadline) for reader in pushing])  # noqa: C419 - each gets its chance
 
 
 def _force_flush(provider: object, deadline: float) -> bool:

@@ -8,8 +8,10 @@ import signal
 import threading
 import time
 
+import prometheus_client
 import pytest
 from opentelemetry import metrics
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import Counter, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -68,6 +70,28 @@ def test_a_flush_leaves_no_reader_with_a_0_in_place_of_a_value(users, shown):
     work(times=2)
     assert gputrace.flush()
     assert [values(shown(reader, "gputrace.calls")) for reader in readers] == [[2], [2]]
+
+
+def test_a_flush_leaves_scrapes_alone(users, shown):
+    """The reader for Prometheus keeps what a flush collects, and would show it beside the next scrape."""
+    registry = prometheus_client.CollectorRegistry()
+    users.set_meter_provider(PrometheusMetricReader(registry=registry), users.reader)
+    work()
+    for _ in range(3):
+        assert gputrace.flush()
+    assert values(shown(users.reader, "gputrace.calls")) == [1]
+
+    def scraped() -> list[float]:
+        return [
+            sample.value
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == "gputrace_calls_total"
+        ]
+
+    assert [scraped(), scraped()] == [[0], [1]]
+    assert gputrace.flush()
+    assert scraped() == [1]
 
 
 def test_deltas_come_from_0_too(users, shown):
