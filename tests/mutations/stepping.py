@@ -261,6 +261,16 @@ MUTATIONS = [
         ORDER + "test_each_mark_is_taken_while_its_call_is_queued_and_pending",
     ),
     Mutation(
+        "the short way: a mark is published while it is taken",
+        FILE,
+        "                    token = make_current(call)\n                    call.pending = True\n"
+        "                    append(clock())\n                    call.pending = False\n",
+        "                    token = make_current(call)\n                    now = clock()\n"
+        "                    call.pending = True\n                    append(now)\n"
+        "                    call.pending = False\n",
+        STEPPING + "test_ticks_at_every_instruction_of_a_generators_steps",
+    ),
+    Mutation(
         "hold steps: an await does not end the step",
         FILE,
         "        calls.suspend(call)\n        closing = False",

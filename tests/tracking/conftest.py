@@ -86,7 +86,6 @@ def nothing_leaks() -> Iterator[None]:
         attribution.current_scope.set(None)
         context_api.attach(context_api.Context())
         yield
-        gc.collect()
         assert attribution.current_scope.get() is None
         assert not any(context_api.get_current().values())
     assert (calls.clock, selection.gpu) == (monotonic_ns, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from unittest import mock
 
 import pytest
@@ -15,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 import gputrace
 from gputrace import call as calls
 from gputrace.telemetry import spans
-from gputrace.testing import Recorder, VirtualClock, VirtualGpu
+from gputrace.testing import Recorder, Stepper, VirtualClock, VirtualGpu
 
 MS = 1_000_000
 
@@ -111,6 +112,38 @@ def test_the_short_way_is_taken(rig, monkeypatch) -> None:
     assert len(list(items())) == 100
     assert long_steps == ["suspend"]
     assert rig.one().held_ns == 100
+
+
+def test_ticks_at_every_instruction_of_a_generators_steps() -> None:
+    """The short way writes a call in the order that the settler relies on: what is published stays."""
+    ticking = VirtualClock(step_ns=7)
+    marks: list[int] = []
+    settling = threading.current_thread()
+
+    def clock() -> int:
+        now = ticking()
+        if threading.current_thread() is not settling:
+            marks.append(now)
+        return now
+
+    @gputrace.track
+    def items():
+        yield from range(4)
+
+    with Recorder(clock) as recorder:
+        # Its code is that of the wrapper.
+        stepper = Stepper(lambda: list(items()), (items,))
+        stops = published = 0
+        while stepper.step():
+            stops += 1
+            recorder.settle()
+            total = sum(recorder.settler.totals.time.values())
+            assert total >= published
+            published = total
+        (call,) = recorder.settled()
+    assert stops > 200
+    assert len(marks) == 10
+    assert call.charged_ns == call.held_ns == sum(marks[1::2]) - sum(marks[::2])
 
 
 def test_a_generator_on_a_gpu_is_timed_step_by_step() -> None:
