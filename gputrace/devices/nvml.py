@@ -190,8 +190,7 @@ class NvmlSampler:
             if not follower.due(now_ns):
                 continue
             if follower.poller is None:
-                place = self._followers.index(follower)
-                self._followers[place : place + 1] = self._identify(follower.index, {}, now_ns)
+                self._find_again(follower, now_ns)
                 continue
             # Contained one by one: what goes wrong with one device must not cost the others their readings.
             with faults.contained("read a GPU through NVML"):
@@ -206,7 +205,7 @@ class NvmlSampler:
 
     def _find(self, count: int, now_ns: int) -> None:
         """Find out who is at which index; devices that were known go on as they were."""
-        known = {one.poller.device.uuid: one for one in self._followers if one.poller is not None}
+        known = self._known()
         found: list[Follower] = []
         for index in range(count):
             found += self._identify(index, known, now_ns)
@@ -214,6 +213,17 @@ class NvmlSampler:
         for one in gone:
             one.failed(nvml_library.GPU_NOT_FOUND, now_ns)
         self._followers = found + gone
+
+    def _find_again(self, nobody: Follower, now_ns: int) -> None:
+        """Ask who is at an index at which nobody told; it may be one that is missed elsewhere."""
+        found = self._identify(nobody.index, self._known(), now_ns)
+        followers = [one for one in self._followers if one not in found]
+        place = followers.index(nobody)
+        followers[place : place + 1] = found
+        self._followers = followers
+
+    def _known(self) -> dict[str, Follower]:
+        return {one.poller.device.uuid: one for one in self._followers if one.poller is not None}
 
     def _identify(self, index: int, known: dict[str, Follower], now_ns: int) -> list[Follower]:
         try:

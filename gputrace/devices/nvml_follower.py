@@ -92,6 +92,8 @@ class Follower:
     def resume(self, index: int, device: NvmlDevice, handle: object) -> None:
         """Go on after the library was opened anew, where the device may have another index."""
         self.index = index
+        self.code = None
+        self._backoff.succeeded()
         if self.poller is not None:
             self.poller.device = device
             self.poller.resume(handle)

@@ -186,6 +186,7 @@ class Library:
 
     def __init__(self) -> None:
         self.opened = False
+        self._references = 0
 
     def open(self, *, closing: bool = True) -> None:
         """Open it, again where it says that it is not open any more.
@@ -201,17 +202,18 @@ class Library:
             self.close()
         call("nvmlInitWithFlags", 0)
         self.opened = True
+        self._references += 1
 
     def close(self) -> None:
         """Give back what ``open`` has taken."""
-        if not self.opened:
-            return
         self.opened = False
-        try:
-            call("nvmlShutdown")
-        except RefusedError:
-            # Gone already, which is why it is closed.
-            return
+        while self._references:
+            self._references -= 1
+            try:
+                call("nvmlShutdown")
+            except RefusedError:
+                # Gone already, which may be why it is closed.
+                continue
 
 
 def reset() -> None:

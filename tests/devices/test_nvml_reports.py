@@ -157,6 +157,46 @@ def test_a_call_that_hangs_holds_up_no_other_device(sampler: NvmlSampler, driver
     assert all(reading.busy_ns in {None, 400_000_000} for reading in back if reading.wall_ns == S)
 
 
+def test_a_gpu_that_is_missed_after_opening_anew_is_one_device_when_it_is_back(
+    sampler: NvmlSampler, driver: Any
+) -> None:
+    started(sampler, driver)
+    driver.script(f"fail nvmlDeviceGetHandleByIndex_v2 1 {pynvml.NVML_ERROR_GPU_IS_LOST}")
+    driver.script(f"fail nvmlDeviceGetSamples * {pynvml.NVML_ERROR_UNINITIALIZED}")
+    poll(sampler, driver)
+    driver.script(
+        "ok nvmlDeviceGetSamples *", f"fail nvmlDeviceGetHandleByUUID 1 {pynvml.NVML_ERROR_UNKNOWN}"
+    )
+    poll(sampler, driver)
+    assert stand_in.trouble(sampler, 2) == nvml_library.explain(nvml_library.GPU_NOT_FOUND).reason
+    driver.script("ok nvmlDeviceGetHandleByUUID 1")
+    poll(sampler, driver, 3)
+    driver.script("ok nvmlDeviceGetHandleByIndex_v2 1")
+    poll(sampler, driver, 70)
+    assert [device.uuid for device in sampler.devices()] == [GPU0, GPU1]
+    assert [reading.busy_ns for reading in of(poll(sampler, driver), GPU1)] == [400_000_000]
+
+
+def test_the_library_is_not_closed_under_a_call_that_hangs(sampler: NvmlSampler, driver: Any) -> None:
+    """Not to open it anew, nor when the sampler stops: a real one could crash the process."""
+    started(sampler, driver)
+    driver.script("hang nvmlDeviceGetSamples 0")
+    driver.script(f"fail nvmlDeviceGetSamples 1 {pynvml.NVML_ERROR_UNINITIALIZED}")
+    poll(sampler, driver, 3)
+    assert driver.calls("nvmlInitWithFlags", "-") > 1
+    sampler.stop()
+    assert driver.calls("nvmlShutdown", "-") == 0
+    stand_in.release(sampler, driver, "ok nvmlDeviceGetSamples 0")
+    sampler.stop()
+    assert driver.references() == 0
+
+
+def test_a_library_that_stays_shut_is_tried_ever_less_often(sampler: NvmlSampler, driver: Any) -> None:
+    driver.script(f"fail nvmlInitWithFlags * {pynvml.NVML_ERROR_DRIVER_NOT_LOADED}")
+    poll(sampler, driver, 120)
+    assert driver.calls("nvmlInitWithFlags", "-") < 10
+
+
 def test_opening_the_library_may_hang(sampler: NvmlSampler, driver: Any) -> None:
     driver.script("hang nvmlInitWithFlags *")
     assert poll(sampler, driver, 5) == []
