@@ -142,8 +142,10 @@ sys.exit(0)
     # What came in last may show last.
     victoria.eventually(
         query,
-        lambda rows: {labels["gputrace_feature"]: seconds for labels, seconds in rows}
-        == pytest.approx(by_feature, rel=0.01),
+        lambda rows: (
+            {labels["gputrace_feature"]: seconds for labels, seconds in rows}
+            == pytest.approx(by_feature, rel=0.01)
+        ),
     )
     # And the names are those of everything that a process emits.
     emitted = {metric.prometheus for metric in catalogue.METRICS if metric.name in files.names()}
