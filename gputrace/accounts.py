@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gputrace import catalogue, ledger
+from gputrace.attribution import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,6 +220,9 @@ class Totals:
 
     def _kept(self, name: str, value: str) -> str:
         values = self._values.setdefault(name, set())
+        if value in values:
+            return value
+        value = printable(value)
         if value in values:
             return value
         if len(values) < self._value_limit:

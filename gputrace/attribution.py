@@ -127,7 +127,17 @@ _READING = faults.contained("make a string of a value to bill to")
 
 def _text(value: Any) -> str:
     # A string says what it holds: str() of a member of a (str, Enum) is its name in the code.
-    return str.__str__(value) if isinstance(value, str) else str(value)
+    text = str.__str__(value) if isinstance(value, str) else str(value)
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Return a text that every exporter can encode: half a surrogate pair would spoil a whole line."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text
 
 
 def _refusal(where: str, name: str, text: str) -> str | None:

@@ -113,6 +113,8 @@ class Process:
         runtime.own, runtime.on_settled = self.own, self.bind
         if not running:
             runtime.start()
+        if self.own is not None:
+            self.own.begin(runtime.instruments.owes_to)
         calls.record(runtime.settler.queue)
         spans.enabled = True
         self.users.bind(self.own)

@@ -77,5 +77,6 @@ def _points(
 
 def _latencies(store: Store, values: Readings, fields: Sequence[str], since_ns: int | None) -> Latencies:
     store.load_calls()
-    start_ns = None if since_ns is None else values.start_ns
+    # Spans from before the first reading are calls that it counts.
+    start_ns = None if since_ns is None else min(values.start_ns, since_ns)
     return latency.read(store, values.series, fields, start_ns)

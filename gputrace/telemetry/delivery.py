@@ -100,6 +100,7 @@ class CountedMetricExporter(MetricExporter):
         histograms: Added to what the SDK collects; cumulative, in buckets.
         undelivered: Points of the last export, until the exporter has taken them.
         muted: Export nothing.
+        on_exported: Called after each export that arrived.
     """
 
     def __init__(self, make: Callable[[], MetricExporter]) -> None:
@@ -112,6 +113,7 @@ class CountedMetricExporter(MetricExporter):
         self.histograms: HistogramTable | None = None
         self.undelivered = 0
         self.muted = False
+        self.on_exported: Callable[[], None] = lambda: None
 
     @property
     def wants_plain_histograms(self) -> bool:
@@ -144,6 +146,7 @@ class CountedMetricExporter(MetricExporter):
         result = self._inner.export(metrics_data, timeout_millis=timeout_millis)
         if result is MetricExportResult.SUCCESS:
             self.undelivered = 0
+            self.on_exported()
         return result
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:

@@ -90,6 +90,11 @@ class Instruments:
         """Tell whether a reader that collects has seen 0 where there is a value by now."""
         return any(shown.owed for shown in list(self._shown.values()))
 
+    def owes_to(self, reader: object) -> bool:
+        """Tell whether this reader has seen 0 where there is a value by now."""
+        shown = self._shown.get(reader)
+        return shown is not None and bool(shown.owed)
+
     def complete(self) -> bool:
         """Tell whether one more collection would show every reader the value of every series."""
         snapshot = self.take_snapshot()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _SPAN_QUEUE = 65_536
 _SPAN_DELAY_MS = 1_000
+_AFTER_ZERO_S = 0.05
 
 
 class _SpanOutlet:
@@ -63,6 +65,24 @@ class _MetricOutlet:
     def reset(self) -> None:
         self.exporter.reset()
         self.closer.start()
+
+    def begin(self, owes_to: Callable[[object], bool]) -> None:
+        """Export where counting begins, and from then on the value soon after each first 0.
+
+        Without that, a process that is killed has exported nothing, or zeros.
+        """
+
+        def again() -> None:
+            # Another millisecond than the 0, for servers that keep one value a millisecond.
+            time.sleep(_AFTER_ZERO_S)
+            self.reader.collect()
+
+        def on_exported() -> None:
+            if owes_to(self.reader):
+                self.closer.submit(again)
+
+        self.exporter.on_exported = on_exported
+        self.closer.submit(self.reader.collect)
 
     def flush(self, owes: Callable[[], bool]) -> bool:
         self.reader.force_flush()
@@ -106,6 +126,7 @@ class OwnProviders:
         self._metric_outlets: dict[str, _MetricOutlet] = {}
         # For what the user adds to these providers, and for their threads.
         self._closer = Closer("gputrace-closer")
+        self._begun = False
         self.tracer_provider: TracerProvider | None = None
         self.meter_provider: MeterProvider | None = None
         self.histograms: HistogramTable | None = None
@@ -140,6 +161,18 @@ class OwnProviders:
             self.histograms = HistogramTable((catalogue.CALL_DURATION, catalogue.CALL_DEVICE_TIME_HISTOGRAM))
             for exporter in exporters:
                 exporter.histograms = self.histograms
+
+    def begin(self, owes_to: Callable[[object], bool]) -> None:
+        """Export where counting begins, once in a process.
+
+        Args:
+            owes_to: Tells whether a metric reader has seen a 0 in place of a value.
+        """
+        if self._begun:
+            return
+        self._begun = True
+        for outlet in self._metric_outlets.values():
+            outlet.begin(owes_to)
 
     def flush(self, deadline: float, owes: Callable[[], bool]) -> bool:
         """Export what was recorded.
@@ -212,6 +245,7 @@ class OwnProviders:
         The SDK itself renews span processors and resources. Of metrics it keeps the
         parent's counts, and locks that a thread of the parent's may have held.
         """
+        self._begun = False
         self._settling.reset()
         self._closer.start()
         if self.histograms is not None:
