@@ -157,6 +157,8 @@ class Process:
         with faults.contained("shut down"):
             if runtime is not None:
                 runtime.stop(deadline)
+                if own is None and tracer_provider() is None and meter_provider() is None:
+                    _tell_of_calls_that_went_nowhere(runtime)
             elif own is not None:
                 # A forked child that tracked nothing: spans of the user's own may be waiting.
                 report_lost(own.shutdown(deadline, lambda: False))
@@ -185,3 +187,14 @@ def record_nothing() -> None:
     """Let tracked functions run on unrecorded."""
     calls.stop_recording()
     spans.enabled = False
+
+
+def _tell_of_calls_that_went_nowhere(runtime: Runtime) -> None:
+    count = sum(runtime.settler.totals.calls.values())
+    if count:
+        faults.log_once(
+            "nowhere",
+            "gputrace: %d tracked calls went nowhere, since this program has set up no OpenTelemetry; "
+            "gputrace.configure() writes them to files or sends them",
+            count,
+        )

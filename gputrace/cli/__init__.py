@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -31,6 +33,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, 2 for a usage error, 130 when interrupted.
     """
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal cannot show must not cost the report.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     parser = _parser()
     try:
         arguments = parser.parse_args(argv)
@@ -55,6 +61,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gputrace", description="Which product feature spends your GPUs, and how much nobody used."
     )
+    version = f"%(prog)s {importlib.metadata.version('gputrace')}"
+    parser.add_argument("--version", action="version", version=version)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name in COMMANDS:
         importlib.import_module(name).add_parser(subparsers)

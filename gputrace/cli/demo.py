@@ -133,7 +133,15 @@ def _report(outcome: Outcome, data: Path, console: Console) -> None:
     summary.show(console, outcome, report.to_json())
     console.print("To look further:")
     for options in ("--by feature,model", "--json"):
-        console.print(f"  gputrace report {shlex.quote(str(data))} {options}")
+        console.print(f"  {_command()} report {shlex.quote(str(data))} {options}")
+
+
+def _command() -> str:
+    """Return how this command was called, where an environment in this folder holds it."""
+    called = Path(sys.argv[0])
+    if called.name == "gputrace" and called.absolute().is_relative_to(Path.cwd()):
+        return str(called.absolute().relative_to(Path.cwd()))
+    return "gputrace"
 
 
 def _count(text: str) -> int:

@@ -101,6 +101,15 @@ def test_since_clips_calls_and_spans_and_states_its_error(write, lines, report):
     assert found.balance.balanced
 
 
+def test_since_before_all_data_leaves_no_span_out(write, lines, report):
+    write(*(lines.export(float(at), charged=at / 10, calls=at) for at in range(10, 40, 10)))
+    spans = [
+        lines.span({catalogue.FEATURE: "search"}, start_s=float(at), wall_s=0.5) for at in range(-30, 30)
+    ]
+    write(lines.spans((catalogue.SCOPE_NAME, spans)), name="spans.jsonl")
+    assert report().spans == report(since=-40.0).spans == 60
+
+
 def test_a_file_renamed_while_it_is_read_is_found_under_its_new_name(write, lines, report, data, monkeypatch):
     write(lines.export(1.0, charged=1.0, calls=1))
     look = reporting.survey
