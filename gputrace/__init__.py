@@ -2,6 +2,7 @@
 
 from gputrace.attribution import attribute_to, current
 from gputrace.lifecycle import configure, flush, shutdown
-from gputrace.tracking import span, track
+from gputrace.tracking import track
+from gputrace.tracking_blocks import span
 
 __all__ = ["attribute_to", "configure", "current", "flush", "shutdown", "span", "track"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gputrace.devices import cuda
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -105,3 +107,27 @@ def _rebuild_site(*given: Any) -> Site:
         attributes=attributes,
         code_function=code_function,
     )
+
+
+def checked_options(  # noqa: PLR0913 - as track()
+    where: str,
+    hold: str,
+    devices: Any,
+    streams: Any,
+    weight: Any,
+    attributes: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the options of a site as they were given.
+
+    Raises:
+        ValueError: One cannot be used; names it.
+    """
+    if hold not in HOLDS:
+        message = f"{where}: hold={hold!r} is not one of {', '.join(map(repr, HOLDS))}"
+        raise ValueError(message)
+    if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
+        message = f"{where}: weight={weight!r} must be an int of at least 1"
+        raise ValueError(message)
+    if devices is not None or streams is not None:
+        cuda.check(devices, streams)
+    return {"hold": hold, "devices": devices, "streams": streams, "weight": weight, "attributes": attributes}

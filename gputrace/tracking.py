@@ -1,4 +1,4 @@
-"""``track`` and ``span``: how user code says that a piece of work uses a device.
+"""``track``: how user code says that a function uses a device.
 
 Wrappers refer to the rest of gputrace through modules, never through objects:
 a decorated function that is pickled by value (Ray, multiprocessing) must not
@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 
 from gputrace import call as calls
 from gputrace import stepping
-from gputrace.attribution import checked_fields, tolerated_fields
-from gputrace.devices import cuda
+from gputrace.attribution import checked_fields
+from gputrace.call_site import checked_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
-
-    from gputrace.call import Call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,26 +108,9 @@ def track(  # noqa: PLR0913 - what can be said about a call; all by name
     given = {"feature": feature, "tenant": tenant, "model": model, "variant": variant, "stage": stage}
     fields = checked_fields({**given, "operation": operation}, "track")
     operation = fields.pop("operation", None)
-    decorator = _Decorator(operation, fields, _checked_options(hold, devices, streams, weight, attributes))
+    options = checked_options("track", hold, devices, streams, weight, attributes)
+    decorator = _Decorator(operation, fields, options)
     return decorator if function is None else decorator(function)
-
-
-def _checked_options(
-    hold: str,
-    devices: Any,
-    streams: Any,
-    weight: Any,
-    attributes: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    if hold not in calls.HOLDS:
-        message = f"track: hold={hold!r} is not one of {', '.join(map(repr, calls.HOLDS))}"
-        raise ValueError(message)
-    if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
-        message = f"track: weight={weight!r} must be an int of at least 1"
-        raise ValueError(message)
-    if devices is not None or streams is not None:
-        cuda.check(devices, streams)
-    return {"hold": hold, "devices": devices, "streams": streams, "weight": weight, "attributes": attributes}
 
 
 class _Decorator:
@@ -285,96 +265,3 @@ def _function_wrapper(function: Callable[..., Any], site: calls.Site) -> Any:
         return result
 
     return wrapper
-
-
-_BLOCK_SITES_LIMIT = 1024
-_block_sites: dict[tuple[Any, ...], calls.Site] = {}
-
-
-class span:  # noqa: N801 - used like a function
-    """Track a block of code; the same arguments as :func:`track`, the operation first.
-
-    A block cannot see its own suspensions: with ``await`` inside, it holds the
-    device throughout, unless it stands in a tracked coroutine or generator,
-    whose suspensions then count for the block too. ``hold="none"`` makes a
-    container that only sums what is tracked in it.
-
-    Args:
-        operation: Name of the work.
-        feature: Product feature that is billed; else that of the enclosing scope.
-        model: Model that does the work.
-        variant: Variant of the model.
-        stage: Stage of a cascade or pipeline.
-        tenant: Customer that is billed.
-        hold: ``steps``, ``call`` or ``none``.
-        devices: Devices that the block uses; the current one by default.
-        streams: Side streams that are timed as well as the current one.
-        weight: Share of a contended device that an outermost call is charged, an int >= 1.
-        attributes: More attributes for the span; never on metrics.
-
-    Raises:
-        ValueError: An argument cannot be used; names it.
-    """
-
-    __slots__ = ("_calls", "_site")
-
-    def __init__(  # noqa: PLR0913 - as track()
-        self,
-        operation: str,
-        *,
-        feature: str | None = None,
-        model: str | None = None,
-        variant: str | None = None,
-        stage: str | None = None,
-        tenant: str | None = None,
-        hold: str = calls.HOLD_STEPS,
-        devices: Any = None,
-        streams: Sequence[Any] | None = None,
-        weight: int = 1,
-        attributes: Mapping[str, Any] | None = None,
-    ) -> None:
-        key = (operation, feature, model, variant, stage, tenant, hold, weight)
-        options = (hold, devices, streams, weight, attributes)
-        plain = devices is None and streams is None and attributes is None and weight.__class__ is int
-        try:
-            site = _block_sites.get(key) if plain else None
-        except TypeError:
-            # Something that came with a request has no hash.
-            site = None
-        if site is None:
-            given = {"feature": feature, "tenant": tenant, "model": model, "variant": variant, "stage": stage}
-            site = _block_site(operation, given, _checked_options(*options))
-            # Equal is not the same: a 1 must not find what was kept for a True.
-            if plain and all(part is None or part.__class__ is str for part in key[:-1]):
-                if len(_block_sites) >= _BLOCK_SITES_LIMIT:
-                    _block_sites.clear()
-                _block_sites[key] = site
-        self._site = site
-        self._calls: list[Call] = []
-
-    def __enter__(self) -> Call:
-        call = calls.enter(self._site)
-        self._calls.append(call)
-        return call
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        call = self._calls.pop()
-        if self._calls:
-            call = self._own(call)
-        calls.leave(call, error, block=True)
-
-    def _own(self, last: Call) -> Call:
-        """Find which call this task has entered: several tasks may be in one block at once."""
-        current = calls.current_scope.get()
-        for position, call in enumerate(self._calls):
-            if call is current:
-                self._calls[position] = last
-                return call
-        return last
-
-
-def _block_site(operation: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> calls.Site:
-    fields = tolerated_fields({"operation": operation, **given}, "span")
-    return calls.Site(fields.pop("operation", "span"), fields, **options)

@@ -13,7 +13,7 @@ ATTRIBUTION = "tests/tracking/test_attribution.py::"
 SCOPES = "tests/tracking/test_scopes.py::"
 SPAN = "tests/tracking/test_spans.py::"
 ORDER = "tests/tracking/test_call.py::"
-
+ASYNC_ELSEWHERE = "tests/tracking/test_async_generators_elsewhere.py::"
 MUTATIONS = [
     Mutation(
         "row 08: the span stays with the consumer",
@@ -41,21 +41,21 @@ MUTATIONS = [
         SCOPE,
         "        if isinstance(scope, Scope) and scope.block is self:\n            current_scope",
         "        if isinstance(scope, Scope):\n            current_scope",
-        ASYNC_GENERATORS + "test_row_15_an_untracked_async_generator_with_blocks",
+        ASYNC_ELSEWHERE + "test_row_15_an_untracked_async_generator_with_blocks",
     ),
     Mutation(
         "row 15: a span that another task leaves takes that task's scope",
         CALL,
         "        elif not block:",
         "        else:",
-        ASYNC_GENERATORS + "test_row_15_an_untracked_async_generator_with_blocks",
+        ASYNC_ELSEWHERE + "test_row_15_an_untracked_async_generator_with_blocks",
     ),
     Mutation(
         "row 15: a scope stays in the consumer's OpenTelemetry context",
         CALL,
         "        if call.span is None:\n            _unmirror(call, inner)",
         "",
-        ASYNC_GENERATORS + "test_row_15_without_any_provider",
+        ASYNC_ELSEWHERE + "test_row_15_without_any_provider",
     ),
     Mutation(
         "row 15: a scope is not back in the OpenTelemetry context",
@@ -136,8 +136,8 @@ MUTATIONS = [
     Mutation(
         "values: an enumeration is its name in the code",
         SCOPE,
-        "    return str.__str__(value) if isinstance(value, str) else str(value)",
-        "    return str(value)",
+        "str.__str__(value) if isinstance(value, str) else str(value)",
+        "str(value)",
         ATTRIBUTION + "test_values_are_strings",
     ),
     Mutation(

@@ -14,7 +14,9 @@ HOLD = "tests/tracking/test_hold.py::"
 STEPPING = "tests/tracking/test_stepping.py::"
 ORDER = "tests/tracking/test_call.py::"
 PICKLING = "tests/tracking/test_pickling.py::"
-
+ASYNC_ELSEWHERE = "tests/tracking/test_async_generators_elsewhere.py::"
+ELSEWHERE = "tests/tracking/test_generators_elsewhere.py::"
+RETURNED = "tests/tracking/test_returned.py::"
 MUTATIONS = [
     Mutation(
         "row 01: what follows an await is not covered",
@@ -138,21 +140,21 @@ MUTATIONS = [
         FILE,
         "types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType",
         "types.CoroutineType",
-        GENERATORS + "test_row_26_a_function_that_returns_a_generator_is_covered",
+        RETURNED + "test_row_26_a_function_that_returns_a_generator_is_covered",
     ),
     Mutation(
         "row 27: returned coroutines are not covered",
         FILE,
         "types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType",
         "types.GeneratorType, types.AsyncGeneratorType",
-        COROUTINES + "test_row_27_a_function_that_returns_a_coroutine_is_covered",
+        RETURNED + "test_row_27_a_function_that_returns_a_coroutine_is_covered",
     ),
     Mutation(
         "row 27: a result that is dropped leaves its call open",
         FILE,
         "        if call is not None and not call.closed:",
         "        if call is None:",
-        COROUTINES + "test_row_27_a_returned_coroutine_that_is_dropped_leaves_no_open_call",
+        RETURNED + "test_row_27_a_returned_coroutine_that_is_dropped_leaves_no_open_call",
     ),
     Mutation(
         "kinds: what could be awaited no longer can",
@@ -166,7 +168,7 @@ MUTATIONS = [
         FILE,
         "                    thrown = error\n                    item = None",
         "                    item = generator.throw(error)\n                    yield item",
-        GENERATORS + "test_the_generator_is_no_longer_handling_what_was_thrown_into_it",
+        ELSEWHERE + "test_the_generator_is_no_longer_handling_what_was_thrown_into_it",
     ),
     Mutation(
         "memory: a generator keeps its arguments",
@@ -209,14 +211,14 @@ MUTATIONS = [
         FILE,
         "    sys.set_asyncgen_hooks(None, _left_to_the_wrapper)",
         "    sys.set_asyncgen_hooks(*hooks)",
-        ASYNC_GENERATORS + "test_a_loop_that_shuts_down_closes_each_once",
+        ASYNC_ELSEWHERE + "test_a_loop_that_shuts_down_closes_each_once",
     ),
     Mutation(
         "loops: an async generator that outlives its loop stays open",
         FILE,
         "        guard = _Guard(call)  # noqa: F841 - lives as long as this frame\n",
         "",
-        ASYNC_GENERATORS + "test_one_that_outlives_its_event_loop_leaves_no_open_call",
+        ASYNC_ELSEWHERE + "test_one_that_outlives_its_event_loop_leaves_no_open_call",
     ),
     Mutation(
         "the short way: taken also where a call holds throughout",

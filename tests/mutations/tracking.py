@@ -5,6 +5,8 @@ from __future__ import annotations
 from mutations import Mutation
 
 FILE = "gputrace/tracking.py"
+BLOCKS = "gputrace/tracking_blocks.py"
+SITE = "gputrace/call_site.py"
 CALLABLES = "tests/tracking/test_callables.py::"
 COROUTINES = "tests/tracking/test_coroutines.py::"
 GENERATORS = "tests/tracking/test_generators.py::"
@@ -166,49 +168,49 @@ MUTATIONS = [
     ),
     Mutation(
         "hold none: a container holds",
-        FILE,
+        SITE,
         '    return {"hold": hold,',
-        '    return {"hold": calls.HOLD_STEPS if hold == calls.HOLD_NONE else hold,',
+        '    return {"hold": HOLD_STEPS if hold == HOLD_NONE else hold,',
         "tests/tracking/test_hold.py::test_functions_and_blocks",
     ),
     Mutation(
         "options: a weight of True passes",
-        FILE,
+        SITE,
         "isinstance(weight, bool) or ",
         "",
         CALLABLES + "test_options_that_cannot_be_used_are_refused_by_name",
     ),
     Mutation(
         "options: what was refused before passes the second time",
-        FILE,
+        BLOCKS,
         " and weight.__class__ is int\n",
         "\n",
         CALLABLES + "test_so_are_those_of_a_span",
     ),
     Mutation(
         "options: devices that are none pass",
-        FILE,
+        SITE,
         "        cuda.check(devices, streams)",
         "        pass",
         CALLABLES + "test_options_that_cannot_be_used_are_refused_by_name",
     ),
     Mutation(
         "values: True finds what was kept for 1",
-        FILE,
+        BLOCKS,
         "            if plain and all(part is None or part.__class__ is str for part in key[:-1]):",
         "            if plain:",
         ATTRIBUTION + "test_opentelemetry_python_5573_equal_values_of_different_types_stay_apart",
     ),
     Mutation(
         "values: one without a hash fails the request",
-        FILE,
+        BLOCKS,
         "        except TypeError:",
         "        except ZeroDivisionError:",
         ATTRIBUTION + "test_values_are_strings",
     ),
     Mutation(
         "blocks: one object in many tasks leaves another's call",
-        FILE,
+        BLOCKS,
         "            call = self._own(call)\n",
         "            pass\n",
         SCOPES + "test_one_span_object_in_many_tasks_at_once",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import inspect
 import types
 
@@ -13,7 +12,7 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import StatusCode
 
 import gputrace
-from gputrace import attribution, catalogue
+from gputrace import catalogue
 
 
 def test_row_04_stays_an_async_generator_function() -> None:
@@ -135,115 +134,6 @@ async def test_row_14_aclose_runs_finally_at_once_and_is_no_error(traced, rig) -
     assert (span.status.status_code, span.events) == (StatusCode.UNSET, ())
 
 
-@pytest.mark.usefixtures("silent")
-async def test_row_15_closed_in_another_task(traced, rig) -> None:
-    """The bug of open-telemetry/opentelemetry-python 2606: "was created in a different Context"."""
-
-    @gputrace.track(operation="stream", feature="inside")
-    async def stream():
-        with gputrace.span("block"), gputrace.attribute_to(tenant="acme"):
-            yield gputrace.current().tenant
-            yield 2
-
-    async def close(running) -> str:
-        with gputrace.attribute_to("closer"), traced.tracer.start_as_current_span("closer") as closer:
-            await running.aclose()
-            assert trace_api.get_current_span() is closer
-            return gputrace.current().feature
-
-    running = stream()
-    assert await asyncio.create_task(running.__anext__()) == "acme"
-    assert gputrace.current().feature == catalogue.NO_FEATURE
-    assert await asyncio.create_task(close(running)) == "closer"
-    assert (gputrace.current().feature, gputrace.current().tenant) == (catalogue.NO_FEATURE, None)
-    assert traced.one("stream").attributes[catalogue.STATUS] == "ok"
-    assert traced.one("block").parent.span_id == traced.one("stream").context.span_id
-    assert rig.open_calls() == 0
-
-
-@pytest.mark.usefixtures("silent")
-async def test_row_15_without_any_provider(rig) -> None:
-    @gputrace.track
-    async def stream():
-        with gputrace.attribute_to("inside"):
-            yield gputrace.current().feature
-            yield gputrace.current().feature
-
-    running = stream()
-    assert await asyncio.create_task(running.__anext__()) == "inside"
-    with gputrace.attribute_to("outside"):
-        assert await running.__anext__() == "inside"
-        assert gputrace.current().feature == "outside"
-        await asyncio.create_task(running.aclose())
-    assert gputrace.current().feature == catalogue.NO_FEATURE
-    assert rig.open_calls() == 0
-
-
-@pytest.mark.usefixtures("silent")
-async def test_row_15_an_untracked_async_generator_with_blocks(traced, rig) -> None:
-    async def stream():
-        with gputrace.attribute_to("inside"), gputrace.span("block"):
-            yield
-            yield
-
-    async def close(running) -> str:
-        with gputrace.attribute_to("closer") as scope:
-            await running.aclose()
-            assert attribution.current_scope.get() is scope
-            return gputrace.current().feature
-
-    running = stream()
-    await asyncio.create_task(running.__anext__())
-    assert await asyncio.create_task(close(running)) == "closer"
-    assert traced.one("block").attributes[catalogue.STATUS] == "cancelled"
-    assert rig.open_calls() == 0
-
-
-@pytest.mark.usefixtures("silent")
-async def test_openllmetry_3061_left_with_break_and_dropped(traced, rig) -> None:
-    @gputrace.track(operation="stream")
-    async def stream():
-        with gputrace.span("block"), gputrace.attribute_to("inside"):
-            yield 1
-            yield 2
-
-    async def first() -> None:
-        async for _ in stream():
-            break
-
-    for _ in range(5):
-        await asyncio.create_task(first())
-    gc.collect()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    assert rig.open_calls() == 0
-    assert len(traced.ended("stream")) == len(traced.ended("block")) == 5
-    assert {call.status for call in rig.settled()} <= {"ok", "cancelled"}
-
-
-@pytest.mark.usefixtures("silent")
-def test_a_loop_that_shuts_down_closes_each_once(rig) -> None:
-    """It knows every async generator that was begun, and closes them all at once."""
-    seen, kept = [], []
-
-    @gputrace.track(operation="stream")
-    async def stream():
-        try:
-            yield
-        finally:
-            await asyncio.sleep(0)
-            seen.append("finally")
-
-    async def main() -> None:
-        for _ in range(5):
-            kept.append(stream())
-            await kept[-1].__anext__()
-
-    asyncio.run(main())
-    assert seen == ["finally"] * 5
-    assert [call.status for call in rig.settled()] == ["ok"] * 5
-
-
 async def test_row_16_athrow(rig) -> None:
     @gputrace.track
     async def stream():
@@ -297,95 +187,6 @@ async def test_row_18_cancelled_while_it_awaits(rig) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert rig.one().status == "cancelled"
-
-
-async def test_row_26_a_function_that_returns_an_async_generator_is_covered(rig) -> None:
-    async def inner():
-        rig.work(5)
-        yield 1
-        rig.work(6)
-
-    @gputrace.track(operation="outer")
-    def outer():
-        rig.work(2)
-        return inner()
-
-    made = outer()
-    assert type(made) is types.AsyncGeneratorType
-    assert made.__qualname__ == inner.__qualname__
-    rig.work(100)
-    assert [item async for item in made] == [1]
-    assert (rig.one().held_ns, rig.one().duration_ns) == (13, 113)
-
-
-async def test_row_26_a_returned_async_generator_that_is_dropped_leaves_no_open_call(rig) -> None:
-    async def inner():
-        yield
-
-    gputrace.track(lambda: inner())()  # noqa: PLW0108 - the lambda is what is tested
-    gc.collect()
-    assert rig.open_calls() == 0
-    assert rig.one().status == "cancelled"
-
-
-def test_one_that_outlives_its_event_loop_leaves_no_open_call(rig, traced) -> None:
-    """Nobody can run its finally any more; the bare one goes without it just so."""
-
-    @gputrace.track(operation="stream")
-    async def stream():
-        try:
-            yield
-        finally:
-            await asyncio.sleep(0)
-
-    async def first(running) -> None:
-        await running.__anext__()
-
-    loop = asyncio.new_event_loop()
-    running = stream()
-    loop.run_until_complete(first(running))
-    loop.close()
-    del running
-    gc.collect()
-    assert rig.open_calls() == 0
-    assert rig.one().status == "cancelled"
-    assert traced.one("stream").end_time is not None
-
-
-def test_one_that_ignores_being_closed(rig) -> None:
-    async def stream():
-        try:
-            yield 1
-        except GeneratorExit:
-            yield 2
-
-    async def main(make) -> None:
-        running = make()
-        await running.__anext__()
-        assert await running.athrow(GeneratorExit()) == 2
-        await running.aclose()
-        running = make()
-        await running.__anext__()
-        with pytest.raises(RuntimeError, match="async generator ignored GeneratorExit"):
-            await running.aclose()
-
-    for make in (stream, gputrace.track(stream)):
-        asyncio.run(main(make))
-    gc.collect()
-    assert rig.open_calls() == 0
-
-
-async def test_row_26_a_returned_async_generator_may_be_closed_by_who_keeps_it(rig) -> None:
-    async def inner():
-        yield 1
-        yield 2
-
-    kept = inner()
-    made = gputrace.track(lambda: kept)()
-    await made.__anext__()
-    await kept.aclose()
-    await made.aclose()
-    assert rig.one().status == "ok"
 
 
 async def test_openllmetry_2290_every_kind_gives_what_the_bare_one_gives() -> None:
