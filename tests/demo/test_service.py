@@ -112,12 +112,13 @@ def test_what_is_no_scan_is_refused(hosting: Hosting, body: Any) -> None:
     assert httpx.post(f"{hosting.url}/scan-preview", json=body, trust_env=False).status_code == 422
 
 
-def test_a_server_that_does_not_start_is_no_riddle(
-    models: Models, stopwatches: dict[str, Stopwatch], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_does_not_start_is_no_riddle() -> None:
     from gputrace.demo import hosting
-    from gputrace.demo.service import create_service
 
-    monkeypatch.setattr(hosting, "START_S", 0.0)
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        assert scope["type"] == "lifespan"
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "on purpose"})
+
     with pytest.raises(RuntimeError, match="did not start"):
-        hosting.Hosting(create_service(models, stopwatches)).__enter__()
+        hosting.Hosting(broken).__enter__()
