@@ -52,6 +52,8 @@ class Hosting:
         deadline = time.monotonic() + START_S
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
+                self._server.should_exit = True
+                self._socket.close()
                 message = "the demo's web server did not start"
                 raise RuntimeError(message)
             time.sleep(0.01)
