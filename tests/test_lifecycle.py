@@ -335,3 +335,55 @@ def test_files_and_an_endpoint_for_one_signal(run_python, read_files, free_port)
     assert len(files.spans) == 1
     assert "could deliver 1 span to the OTLP endpoint" in result.stderr
     assert "metric" not in result.stderr
+
+
+def test_a_signal_handler_that_flushes_does_not_wait_for_what_it_interrupted(run_python, read_files):
+    """As a handler of SIGTERM may; in a process of its own, since what waits for itself waits for ever."""
+    run_python(
+        WORK
+        + """
+import signal
+from gputrace import lifecycle
+
+flushed = 0
+def handler(*_):
+    global flushed
+    gputrace.flush(timeout=0.2)
+    flushed += 1
+    signal.setitimer(signal.ITIMER_REAL, 0.0003)
+
+gputrace.configure()
+work(0)
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.0003)
+until = time.monotonic() + 2
+while time.monotonic() < until:
+    work(0)
+    lifecycle._process.runtime.settler.tick(users_thread=True)
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert flushed > 10, flushed
+"""
+    )
+    assert read_files(run_python.folder / "gputrace-data").broken == []
+
+
+def test_a_span_processor_that_flushes_does_not_wait_for_itself(run_python):
+    result = run_python(
+        WORK
+        + USERS
+        + """
+from opentelemetry.sdk.trace import SpanProcessor
+
+class Flushing(SpanProcessor):
+    def on_end(self, span):
+        gputrace.flush(timeout=0.2)
+
+set_tracer_provider()
+trace.get_tracer_provider().add_span_processor(Flushing())
+work(); work()
+gputrace.flush()
+trace.get_tracer_provider().force_flush()
+print(operations())
+"""
+    )
+    assert result.stdout == "['work', 'work']\n"

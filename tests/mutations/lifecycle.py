@@ -87,7 +87,14 @@ MUTATIONS = [
         SETTLER,
         "        self._emit_lock = threading.RLock()",
         "        self._emit_lock = threading.Lock()",
-        OF_METRICS + "test_a_span_processor_that_flushes_does_not_wait_for_itself",
+        OF_LIFECYCLE + "test_a_span_processor_that_flushes_does_not_wait_for_itself",
+    ),
+    Mutation(
+        "flush: a signal handler that flushes settles in the midst of settling",
+        SETTLER,
+        "        if self._settling:\n            return\n",
+        "",
+        OF_LIFECYCLE + "test_a_signal_handler_that_flushes_does_not_wait_for_what_it_interrupted",
     ),
     Mutation(
         "spans: an unsampled root is not attached",

@@ -21,7 +21,6 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 from opentelemetry.sdk.metrics.view import DropAggregation, View
-from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import gputrace
@@ -427,50 +426,6 @@ def test_a_signal_handler_that_tracks_calls_does_not_block_a_collection(users, s
         point.attributes[catalogue.FEATURE]: point.value for point in shown(users.reader, "gputrace.calls")
     }
     assert found["signal"] > 10
-
-
-@pytest.mark.timeout(60)
-def test_a_signal_handler_that_flushes_does_not_wait_for_what_it_interrupted(users, shown):
-    """As a handler of SIGTERM may."""
-    users.set_tracer_provider()
-    flushed = 0
-
-    def handler(*_):
-        nonlocal flushed
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        gputrace.flush(timeout=0.2)
-        flushed += 1
-        signal.setitimer(signal.ITIMER_REAL, 0.0003)
-
-    previous = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.0003)
-    settler = None
-    try:
-        until = time.monotonic() + 2
-        while time.monotonic() < until:
-            work()
-            settler = settler or lifecycle._process.runtime.settler
-            settler.tick(users_thread=True)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-    assert flushed > 10
-
-
-@pytest.mark.timeout(60)
-def test_a_span_processor_that_flushes_does_not_wait_for_itself(users):
-    class Flushing(SpanProcessor):
-        flushed = 0
-
-        def on_end(self, span):
-            if span.name == "work":
-                self.flushed += gputrace.flush(timeout=0.2)
-
-    processor = Flushing()
-    users.set_tracer_provider().add_span_processor(processor)
-    work(times=3)
-    assert set(users.spans()) == {"work"}
-    assert len(users.exporter.get_finished_spans()) == 3
 
 
 @pytest.mark.usefixtures("contained")
