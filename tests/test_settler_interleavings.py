@@ -167,6 +167,36 @@ def test_the_user_goes_on_while_a_tick_stands_still(every: int) -> None:
         assert_streamed_equals_offline(recorder)
 
 
+def test_a_mark_that_was_taken_before_a_tick_and_arrives_while_it_reads() -> None:
+    """The thread stalls between reading the clock and recording it, and goes on at any point of the tick."""
+    stop, finished = 0, False
+    while not finished:
+        clock, readings = VirtualClock(step_ns=7), 0
+
+        def counted() -> int:
+            nonlocal readings
+            readings += 1
+            return clock()  # noqa: B023 - used within this turn
+
+        with Recorder(counted) as recorder:
+            other, block = gputrace.span("other", weight=2), gputrace.span("block")
+            other.__enter__()
+            block.__enter__()
+            leaving = Stepper(lambda: block.__exit__(None, None, None), (calls.leave,))  # noqa: B023
+            before = readings
+            while readings == before:
+                assert leaving.step()
+            tick = Stepper(recorder.settler.tick, (Settler._read_calls,))
+            finished = not all(tick.step() for _ in range(stop + 1))
+            leaving.finish()
+            if not finished:
+                tick.finish()
+            other.__exit__(None, None, None)
+            assert_streamed_equals_offline(recorder)
+        stop += 1
+    assert stop > 20
+
+
 def test_a_thread_that_stalls_between_queue_and_mark_delays_what_is_final() -> None:
     clock = VirtualClock(step_ns=1)
     with Recorder(clock) as recorder:
