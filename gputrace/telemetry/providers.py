@@ -267,20 +267,23 @@ def _renew(provider: MeterProvider) -> None:
     consumer = provider._measurement_consumer  # noqa: SLF001 - the SDK has no public way to begin anew
     consumer._lock = threading.Lock()  # noqa: SLF001
     readers: list[MetricReader] = list(consumer._reader_storages)  # noqa: SLF001
-    storage: Any = MetricReaderStorage
-    consumer._reader_storages = {  # noqa: SLF001
-        reader: storage(
-            consumer._sdk_config,  # noqa: SLF001
-            reader._instrument_class_temporality,  # noqa: SLF001
-            reader._instrument_class_aggregation,  # noqa: SLF001
-            reader._instrument_class_cardinality_limit,  # noqa: SLF001
-        )
-        for reader in readers
-    }
+    consumer._reader_storages = {reader: _storage(consumer, reader) for reader in readers}  # noqa: SLF001
     for reader in readers:
         if isinstance(reader, PeriodicExportingMetricReader):
             reader._export_lock = threading.Lock()  # noqa: SLF001
             reader._shutdown_event = threading.Event()  # noqa: SLF001
+
+
+def _storage(consumer: Any, reader: MetricReader) -> Any:
+    storage: Any = MetricReaderStorage
+    settings = [
+        consumer._sdk_config,  # noqa: SLF001
+        reader._instrument_class_temporality,  # noqa: SLF001
+        reader._instrument_class_aggregation,  # noqa: SLF001
+    ]
+    # Since OpenTelemetry 1.45.2.
+    limits = getattr(reader, "_instrument_class_cardinality_limit", None)
+    return storage(*settings) if limits is None else storage(*settings, limits)
 
 
 def _resource_of(service_name: str | None) -> Resource:
