@@ -327,7 +327,11 @@ print(done, time.monotonic() - began < 5)
 
 @pytest.mark.parametrize("own", ["gputrace.configure()", "set_providers()"])
 def test_a_flush_exports_values_and_not_only_first_zeros(run_python, read_files, own):
-    run_python(WORK + USERS + f"{own}\nwork()\nassert gputrace.flush()\nos._exit(0)\n")
+    """Also of a series that is new between two collections; the process leaves right after it."""
+    # A while for the first export of all, and the one that comes soon after a 0.
+    begin = f"{own}\nassert gputrace.flush()\ntime.sleep(0.3)\n"
+    program = f"{begin}work()\nassert gputrace.flush()\nos._exit(0)\n"
+    run_python(WORK + USERS + program)
     if own == "set_providers()":
         assert exported(run_python, "span") == ["work UNSET"]
         assert exported(run_python, "calls") == ["0", "1"]

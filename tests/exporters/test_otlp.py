@@ -6,7 +6,7 @@ import contextlib
 import gzip
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -29,16 +29,23 @@ with gputrace.span("work", feature="search"):
 CUMULATIVE, DELTA = 2, 1
 
 
+class Request(NamedTuple):
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    connection: tuple[str, int]
+
+
 class Collector:
     """Takes whatever is posted.
 
     Attributes:
-        bodies: Path and body of each request.
+        requests: What was.
     """
 
-    def __init__(self, port: int, bodies: list[tuple[str, dict[str, str], bytes]]) -> None:
+    def __init__(self, port: int, requests: list[Request]) -> None:
         self.url = f"http://127.0.0.1:{port}"
-        self.bodies = bodies
+        self.requests = requests
 
     def spans(self) -> list[str]:
         requests = [ExportTraceServiceRequest.FromString(body) for body in self.bodies_at("/v1/traces")]
@@ -63,12 +70,22 @@ class Collector:
         ]
 
     def bodies_at(self, path: str) -> list[bytes]:
-        return [body for found, _, body in self.bodies if found.endswith(path)]
+        return [request.body for request in self.requests if request.path.endswith(path)]
+
+    def processes_by_connection(self) -> dict[tuple[str, int], set[str]]:
+        """Every `service.instance.id` whose spans came through a connection."""
+        found: dict[tuple[str, int], set[str]] = {}
+        for request in self.requests:
+            if request.path.endswith("/v1/traces"):
+                for resource in ExportTraceServiceRequest.FromString(request.body).resource_spans:
+                    attributes = {one.key: one.value.string_value for one in resource.resource.attributes}
+                    found.setdefault(request.connection, set()).add(attributes["service.instance.id"])
+        return found
 
 
 @contextlib.contextmanager
 def running_collector() -> Iterator[Collector]:
-    bodies: list[tuple[str, dict[str, str], bytes]] = []
+    requests: list[Request] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # keeps connections open, as collectors do
@@ -77,7 +94,7 @@ def running_collector() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            bodies.append((self.path, dict(self.headers), body))
+            requests.append(Request(self.path, dict(self.headers), body, self.client_address))
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -88,7 +105,7 @@ def running_collector() -> Iterator[Collector]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
-        yield Collector(server.server_port, bodies)
+        yield Collector(server.server_port, requests)
         server.shutdown()
         thread.join()
 
@@ -143,7 +160,7 @@ def test_the_variable_is_as_good_as_the_argument_and_headers_go_along(run_python
     )
     assert result.stderr == ""
     assert collector.spans() == ["work", "work"]
-    assert {headers["authorization"] for _, headers, _ in collector.bodies} == {"Bearer token"}
+    assert {request.headers["authorization"] for request in collector.requests} == {"Bearer token"}
     assert read_files(run_python.folder / "data").total("gputrace.calls") == 2
 
 
@@ -224,3 +241,6 @@ for pid in pids:
     )
     assert result.stderr == ""
     assert len(collector.spans()) == 4 + 3 * 5
+    connections = collector.processes_by_connection()
+    assert all(len(processes) == 1 for processes in connections.values())
+    assert len(set().union(*connections.values())) == 4
