@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from threading import Lock
+from threading import RLock
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ queue: deque[Call] = deque()
 clock: Callable[[], int] = monotonic_ns
 
 _numbers = itertools.count(1)
-_numbering = Lock()
+_numbering = RLock()
 
 
 class Call:
@@ -170,7 +170,7 @@ def reset() -> None:
     """Begin anew in a forked child: what was queued is the parent's."""
     global _numbering, queue, settling  # noqa: PLW0603 - state of a process
     queue = deque()
-    _numbering = Lock()
+    _numbering = RLock()
     settling = False
 
 

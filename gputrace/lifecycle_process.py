@@ -61,7 +61,7 @@ class Process:
         self._retired: tuple[object, ...] = ()
         # What stopped, while a meter provider of the user's goes on to show its totals.
         self._parked: Runtime | None = None
-        self._losing = threading.Lock()
+        self._losing = threading.RLock()
 
     def make_missing_providers(self, chosen: Settings) -> bool:
         """Make and set the providers that nobody has set; the lock is held.
@@ -172,7 +172,7 @@ class Process:
     def after_fork(self) -> None:
         """Begin anew in a forked child: locks, queue and counts are the parent's."""
         self.lock = threading.RLock()
-        self._losing = threading.Lock()
+        self._losing = threading.RLock()
         if self.runtime is not None:
             self.inherited = self.runtime.settings
         self.runtime = self._parked = None

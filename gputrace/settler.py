@@ -60,9 +60,11 @@ class Settler:
         self._settled: deque[tuple[Followed, dict[str, str | float]]] = deque()
         # Both may be asked for by the thread that holds them: in a signal handler or a finaliser that
         # flushes while this settles, or by a span processor of the user's that flushes when a span ends.
+        # It then leaves the work to itself further up.
         self._state_lock = threading.RLock()
         self._emit_lock = threading.RLock()
         self._settling = False
+        self._emitting = False
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -381,9 +383,15 @@ class Settler:
     def _emit(self) -> None:
         on_settled = self.on_settled
         with self._emit_lock:
-            while self._settled and on_settled is not None:
-                followed, measured = self._settled.popleft()
-                on_settled(followed, measured)
+            if self._emitting:
+                return
+            self._emitting = True
+            try:
+                while self._settled and on_settled is not None:
+                    followed, measured = self._settled.popleft()
+                    on_settled(followed, measured)
+            finally:
+                self._emitting = False
 
 
 def _event_order(event: DeviceEvent) -> tuple[int, int, int]:

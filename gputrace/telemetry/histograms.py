@@ -76,7 +76,8 @@ class HistogramTable:
 
     def reset(self) -> None:
         """Begin anew in a forked child."""
-        self._lock = threading.Lock()
+        # A signal handler that flushes may interrupt a record on its own thread.
+        self._lock = threading.RLock()
         self._rows: list[dict[tuple[tuple[str, str], ...], _Row]] = [{} for _ in self._metrics]
         self._start_ns = time.time_ns()
 
@@ -96,7 +97,7 @@ class HistogramTable:
                 if value is not None:
                     row = rows.get(key)
                     if row is None:
-                        row = rows[key] = _Row()
+                        row = rows.setdefault(key, _Row())
                     row.record(value, span)
 
     def read(self, shown: Shown) -> list[Metric]:

@@ -33,7 +33,7 @@ class SettlingProcessor(SpanProcessor):
 
     def reset(self) -> None:
         """Begin anew in a forked child."""
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()
         self.ended = 0
 
     def on_end(self, span: ReadableSpan) -> None:
