@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+#: Between a 0 and the value that follows, s: servers keep one value a millisecond.
+ANOTHER_MOMENT_S = 0.002
+
+
 class Task:
     """Something that a :class:`Closer` was asked to do."""
 

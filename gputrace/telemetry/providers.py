@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,82 +13,17 @@ from opentelemetry.sdk.metrics._internal.metric_reader_storage import MetricRead
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from gputrace import catalogue, faults, identity
 from gputrace.telemetry.closing import Closer, Task, milliseconds_until
-from gputrace.telemetry.delivery import CountedMetricExporter, CountedSpanExporter
 from gputrace.telemetry.histograms import HistogramTable
+from gputrace.telemetry.outlets import MetricOutlet, SpanOutlet
 from gputrace.telemetry.settling import SettlingProcessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opentelemetry.sdk.metrics.export import MetricExporter
-    from opentelemetry.sdk.trace.export import SpanExporter
-
     from gputrace.telemetry.delivery import Destination
-
-_SPAN_QUEUE = 65_536
-_SPAN_DELAY_MS = 1_000
-_AFTER_ZERO_S = 0.05
-
-
-class _SpanOutlet:
-    """Spans to one destination."""
-
-    def __init__(self, make: Callable[[], SpanExporter], on_lost: Callable[[int], None]) -> None:
-        self.exporter = CountedSpanExporter(make, on_lost)
-        self.processor = BatchSpanProcessor(
-            self.exporter, max_queue_size=_SPAN_QUEUE, schedule_delay_millis=_SPAN_DELAY_MS
-        )
-        self.closer = Closer("gputrace-spans-closer")
-
-    def reset(self) -> None:
-        self.exporter.reset()
-        self.closer.start()
-
-    def flush(self) -> bool:
-        refused = self.exporter.refused
-        return self.processor.force_flush() and self.exporter.refused == refused
-
-
-class _MetricOutlet:
-    """Metrics to one destination; a reader of its own, so that one that hangs does not hold up the others."""
-
-    def __init__(self, make: Callable[[], MetricExporter], interval_s: float) -> None:
-        self.exporter = CountedMetricExporter(make)
-        self.reader = PeriodicExportingMetricReader(self.exporter, export_interval_millis=interval_s * 1000)
-        self.closer = Closer("gputrace-metrics-closer")
-
-    def reset(self) -> None:
-        self.exporter.reset()
-        self.closer.start()
-
-    def begin(self, owes_to: Callable[[object], bool]) -> None:
-        """Export where counting begins, and from then on the value soon after each first 0.
-
-        Without that, a process that is killed has exported nothing, or zeros.
-        """
-
-        def again() -> None:
-            # Another millisecond than the 0, for servers that keep one value a millisecond.
-            time.sleep(_AFTER_ZERO_S)
-            self.reader.collect()
-
-        def on_exported() -> None:
-            if owes_to(self.reader):
-                self.closer.submit(again)
-
-        self.exporter.on_exported = on_exported
-        self.closer.submit(self.reader.collect)
-
-    def flush(self, owes: Callable[[], bool]) -> bool:
-        self.reader.force_flush()
-        if owes():
-            # A series that was new has been seen as 0: once more, with its value.
-            self.reader.force_flush()
-        return not self.exporter.undelivered
 
 
 class OwnProviders:
@@ -122,8 +56,8 @@ class OwnProviders:
         on_lost: Callable[[int], None],
     ) -> None:
         self._settling = SettlingProcessor(settle)
-        self._span_outlets: dict[str, _SpanOutlet] = {}
-        self._metric_outlets: dict[str, _MetricOutlet] = {}
+        self._span_outlets: dict[str, SpanOutlet] = {}
+        self._metric_outlets: dict[str, MetricOutlet] = {}
         # For what the user adds to these providers, and for their threads.
         self._closer = Closer("gputrace-closer")
         self._begun = False
@@ -136,13 +70,13 @@ class OwnProviders:
             self.tracer_provider.add_span_processor(self._settling)
             for destination in destinations:
                 if destination.span_exporter is not None:
-                    outlet = _SpanOutlet(destination.span_exporter, on_lost)
+                    outlet = SpanOutlet(destination.span_exporter, on_lost)
                     self._span_outlets[destination.name] = outlet
                     self.tracer_provider.add_span_processor(outlet.processor)
         if metrics:
             for destination in destinations:
                 if destination.metric_exporter is not None:
-                    self._metric_outlets[destination.name] = _MetricOutlet(
+                    self._metric_outlets[destination.name] = MetricOutlet(
                         destination.metric_exporter, export_interval_s
                     )
             self._count_histograms()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
 
-from gputrace.telemetry.closing import Closer, milliseconds_until
+from gputrace.telemetry.closing import ANOTHER_MOMENT_S, Closer, milliseconds_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +99,7 @@ class UsersProviders:
         done = _flush_readers(self._meter_provider, deadline)
         if owes():
             # A series that was new has been seen as 0: once more, with its value.
+            time.sleep(ANOTHER_MOMENT_S)
             done = _flush_readers(self._meter_provider, deadline) and done
         return done
 

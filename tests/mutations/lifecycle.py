@@ -204,7 +204,7 @@ MUTATIONS = [
     ),
     Mutation(
         "exit: our own readers are collected once",
-        PROVIDERS,
+        "gputrace/telemetry/outlets.py",
         "        if owes():\n",
         "        if False:\n",
         OF_EXIT + "test_a_flush_exports_values_and_not_only_first_zeros",
