@@ -128,6 +128,7 @@ def shutdown(timeout: float = EXIT_TIMEOUT_S) -> None:
 
     Args:
         timeout: Upper bound, s; whatever hangs is left behind, with a line that says how much was lost.
+            Files on a slow disk are waited for five seconds longer.
     """
     with _process.lock:
         _process.stop(timeout)

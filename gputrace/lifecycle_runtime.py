@@ -32,6 +32,9 @@ _LAST_COLLECTION_S = 1.0
 # However long it took to settle, what is at hand gets this long to be exported, s.
 _LEAST_EXPORT_S = 0.5
 
+# A disk is slow, a collector is down: files are worth waiting for, s.
+_FILES_PATIENCE_S = 5.0
+
 _RECORDING = faults.contained("record a histogram")
 
 
@@ -49,6 +52,7 @@ def destinations(chosen: Settings) -> list[Destination]:
                 str(folder),
                 partial(file.span_exporter, folder, identity.instance_id),
                 partial(file.metric_exporter, folder, identity.instance_id),
+                _FILES_PATIENCE_S,
             )
         )
     if chosen.sends_spans or chosen.sends_metrics:

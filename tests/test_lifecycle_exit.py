@@ -277,6 +277,30 @@ for _ in range(7):
     assert files.total("gputrace.calls") == 7
 
 
+def test_a_slow_disk_is_waited_for_longer_than_a_collector(run_python, read_files):
+    result = run_python(
+        WORK
+        + """
+from gputrace.exporters import file
+
+class SlowOs:
+    def __getattr__(self, name):
+        return getattr(os, name)
+    def write(self, *arguments):
+        time.sleep(1.5)
+        return os.write(*arguments)
+
+file.os = SlowOs()
+gputrace.configure(data_dir="data")
+work()
+"""
+    )
+    assert result.stderr == ""
+    files = read_files(run_python.folder / "data")
+    assert len(files.spans) == 1
+    assert files.total("gputrace.calls") == 1
+
+
 def test_a_collection_that_hangs_is_no_silent_loss(run_python):
     result = run_python(
         WORK

@@ -31,11 +31,13 @@ class Destination(NamedTuple):
         name: What a user calls it, for messages: a URL, a folder.
         span_exporter: Makes an exporter of spans; None where spans go elsewhere.
         metric_exporter: Makes an exporter of metrics; None where metrics go elsewhere.
+        patience_s: How much longer than for others a process that ends waits for it, s.
     """
 
     name: str
     span_exporter: Callable[[], SpanExporter] | None
     metric_exporter: Callable[[], MetricExporter] | None
+    patience_s: float = 0.0
 
 
 class CountedSpanExporter(SpanExporter):

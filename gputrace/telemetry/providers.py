@@ -58,6 +58,7 @@ class OwnProviders:
         self._settling = SettlingProcessor(settle)
         self._span_outlets: dict[str, SpanOutlet] = {}
         self._metric_outlets: dict[str, MetricOutlet] = {}
+        self._patience_s = {destination.name: destination.patience_s for destination in destinations}
         # For what the user adds to these providers, and for their threads.
         self._closer = Closer("gputrace-closer")
         self._begun = False
@@ -118,12 +119,12 @@ class OwnProviders:
         Returns:
             Whether all of it arrived in time.
         """
-        tasks = [*self._flush_spans(), *self._flush_metrics(owes).values()]
+        tasks = [*self._flush_spans().values(), *self._flush_metrics(owes).values()]
         tasks.append(self._closer.submit(lambda: self._flush_others(deadline)))
         return all([task.succeeded(deadline) for task in tasks])  # noqa: C419 - each gets its chance
 
-    def _flush_spans(self) -> list[Task]:
-        return [outlet.closer.submit(outlet.flush) for outlet in self._span_outlets.values()]
+    def _flush_spans(self) -> dict[str, Task]:
+        return {name: outlet.closer.submit(outlet.flush) for name, outlet in self._span_outlets.items()}
 
     def _flush_metrics(self, owes: Callable[[], bool]) -> dict[str, Task]:
         return {
@@ -142,10 +143,11 @@ class OwnProviders:
         Returns:
             What was lost, in words, one entry a destination.
         """
-        metrics = self._flush_metrics(owes)
-        for task in self._flush_spans():
-            task.succeeded(deadline)
-        silent = {name for name, task in metrics.items() if not task.succeeded(deadline)}
+        metrics, spans = self._flush_metrics(owes), self._flush_spans()
+        until = {name: deadline + patience_s for name, patience_s in self._patience_s.items()}
+        for name, task in spans.items():
+            task.succeeded(until[name])
+        silent = {name for name, task in metrics.items() if not task.succeeded(until[name])}
         self._closer.submit(lambda: self._close(deadline)).succeeded(deadline)
         return self._lost(silent)
 
