@@ -98,7 +98,8 @@ REPORT = $(BIN)/coverage report --fail-under=0; echo 'Not judged: tests were ski
 test: $(VENV)/.dev ## every test that this machine can run, and the coverage they must reach (ARGS: some, without coverage)
 ifeq ($(ARGS),)
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -p no:randomly $(addprefix --ignore=,$(STEPPING))
+	$(BIN)/coverage run -m pytest -p no:randomly --ignore=tests/tracking $(addprefix --ignore=,$(STEPPING))
+	$(BIN)/coverage run -m pytest -p no:randomly tests/tracking $(addprefix --ignore=,$(STEPPING))
 	$(BIN)/python -m pytest -p no:randomly $(STEPPING)
 	@$(BIN)/coverage combine --quiet
 	@$(if $(HAS_ALL),$(JUDGE),$(REPORT))
