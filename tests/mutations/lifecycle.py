@@ -219,7 +219,7 @@ MUTATIONS = [
     Mutation(
         "exit: a collection that hangs is no loss",
         PROVIDERS,
-        "        silent = {name for name, task in metrics.items() if not task.succeeded(deadline)}",
+        "        silent = {name for name, task in metrics.items() if not task.succeeded(until[name])}",
         "        silent = {name for name in metrics if self._metric_outlets[name].exporter.undelivered}",
         OF_EXIT + "test_a_collection_that_hangs_is_no_silent_loss",
     ),
@@ -282,7 +282,7 @@ MUTATIONS = [
     Mutation(
         "fork: the child waits for a lock of the process",
         PROCESS,
-        "        self.lock = threading.RLock()\n        self._losing = threading.Lock()\n        if",
+        "        self.lock = threading.RLock()\n        self._losing = threading.RLock()\n        if",
         "        if",
         OF_FORK + "test_a_child_waits_for_no_lock_that_its_parent_held",
     ),
