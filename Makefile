@@ -90,17 +90,13 @@ demo: $(VENV)/.demo ## run the two-model service on this machine and print its s
 ifeq ($(GPUTRACE_REQUIRE),all)
 test: $(VENV)/.demo
 endif
-# Tests that stop a thread at every bytecode instruction: in a process of their own, since tracing can upset CPython.
-STEPPING := tests/test_settler_interleavings.py tests/tracking/test_stepping.py
 HAS_ALL = $(filter all,$(GPUTRACE_REQUIRE))$(wildcard $(VENV)/.demo)
 JUDGE = $(BIN)/coverage report; status=$$?; $(BIN)/python tests/coverage_gate.py && exit $$status
 REPORT = $(BIN)/coverage report --fail-under=0; echo 'Not judged: tests were skipped that GPUTRACE_REQUIRE=all would install for'
 test: $(VENV)/.dev ## every test that this machine can run, and the coverage they must reach (ARGS: some, without coverage)
 ifeq ($(ARGS),)
 	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -p no:randomly --ignore=tests/tracking $(addprefix --ignore=,$(STEPPING))
-	$(BIN)/coverage run -m pytest -p no:randomly tests/tracking $(addprefix --ignore=,$(STEPPING))
-	$(BIN)/python -m pytest -p no:randomly $(STEPPING)
+	$(BIN)/coverage run -m pytest
 	@$(BIN)/coverage combine --quiet
 	@$(if $(HAS_ALL),$(JUDGE),$(REPORT))
 else

@@ -89,6 +89,7 @@ class Call:
         error_type: Class name of the exception that ended it.
         timer: Times its steps on GPUs; None on the host stand-in.
         span: Its span, where the trace is sampled.
+        outlasting: A context that must outlast its closing.
         settled: What the settler keeps about it.
     """
 
@@ -100,6 +101,7 @@ class Call:
         "inner",
         "marks",
         "number",
+        "outlasting",
         "outside",
         "parent",
         "pending",
@@ -121,6 +123,7 @@ class Call:
     outside: Context | None
     previous: Scope | Call | None
     inner: Scope | Call | None
+    outlasting: Any
 
     def __init__(self, site: Site, outer: Scope | Call | None) -> None:
         self.site = site

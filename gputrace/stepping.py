@@ -17,6 +17,7 @@ must not drag a ContextVar along.
 
 from __future__ import annotations
 
+import contextvars
 import inspect
 import sys
 import types
@@ -56,6 +57,7 @@ def _drive(awaited: Any, call: Call) -> Generator[Any, Any, Any]:
             value = yield value
         except GeneratorExit:
             closing = True
+            _outlast(call)
         except BaseException as error:  # noqa: BLE001 - goes into the coroutine, as it would without us
             thrown = error
             value = None
@@ -67,6 +69,18 @@ def _drive(awaited: Any, call: Call) -> Generator[Any, Any, Any]:
 
 async def _awaiting(awaitable: Any) -> Any:
     return await awaitable
+
+
+def _outlast(call: Call) -> None:
+    """Keep this thread's context as it is until a call that is being closed is settled.
+
+    It may be the garbage collector that closes an abandoned generator or
+    coroutine, and before Python 3.12 that runs in the midst of anything, also
+    of a ``ContextVar.set``, which then reads what our own has freed
+    (https://github.com/python/cpython/issues/148891).
+    """
+    if sys.version_info < (3, 12):
+        call.outlasting = contextvars.copy_context()
 
 
 def coroutine_function(function: Callable[..., Any], begin: Callable[[], Call]) -> Callable[..., Any]:
@@ -132,8 +146,8 @@ def generator_function(function: Callable[..., Any], begin: Callable[[], Call]) 
                 try:
                     item = yield item
                 except BaseException as error:  # noqa: BLE001 - goes into the generator, as it would without us
-                    thrown = error
-                    item = None
+                    _outlast(call)
+                    thrown, item = error, None
                 if plain and call.inner is None:
                     token = make_current(call)
                     call.pending = True
@@ -188,6 +202,7 @@ def async_generator_function(function: Callable[..., Any], begin: Callable[[], C
                     item = yield item
                 except GeneratorExit as error:
                     closing = True
+                    _outlast(call)
                     if generator.ag_frame is None:
                         calls.resume(call)
                         raise
@@ -257,6 +272,7 @@ class _Guard:
     def __del__(self) -> None:
         call = self._call
         if call is not None and not call.closed:
+            _outlast(call)
             calls.resume(call)
             calls.leave(call, GeneratorExit())
 

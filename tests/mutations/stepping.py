@@ -314,4 +314,11 @@ MUTATIONS = [
         "        self.hold = hold",
         "tests/tracking/test_twice.py::test_row_34_hold",
     ),
+    Mutation(
+        "a collection in the midst of a set: contexts are not kept",
+        FILE,
+        "        call.outlasting = contextvars.copy_context()",
+        "        pass",
+        "tests/tracking/test_abandoned.py",
+    ),
 ]
