@@ -109,7 +109,7 @@ MUTATIONS = [
     Mutation(
         "row 17: what a context manager throws does not reach the generator",
         FILE,
-        "                    thrown = error\n                    item = None",
+        "                    thrown, item = error, None",
         "                    raise error",
         GENERATORS + "test_row_17_under_contextmanager",
     ),
@@ -166,7 +166,7 @@ MUTATIONS = [
     Mutation(
         "delegation: a body is still handling what was thrown",
         FILE,
-        "                    thrown = error\n                    item = None",
+        "                    thrown, item = error, None",
         "                    item = generator.throw(error)\n                    yield item",
         ELSEWHERE + "test_the_generator_is_no_longer_handling_what_was_thrown_into_it",
     ),
