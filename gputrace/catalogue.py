@@ -14,40 +14,47 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from gputrace.catalogue_attributes import (
+    ATTRIBUTES as ATTRIBUTES,
+    CALL_DEVICE_TIME as CALL_DEVICE_TIME,
+    CALL_HELD_TIME as CALL_HELD_TIME,
+    CALL_ID as CALL_ID,
+    CALL_STATUSES as CALL_STATUSES,
+    CURRENCY as CURRENCY,
+    DEVICE_STATE as DEVICE_STATE,
+    DEVICE_STATES as DEVICE_STATES,
+    ENERGY_SOURCE as ENERGY_SOURCE,
+    ENERGY_SOURCES as ENERGY_SOURCES,
+    ENERGY_SPLIT as ENERGY_SPLIT,
+    ENERGY_SPLITS as ENERGY_SPLITS,
+    ERROR_TYPE as ERROR_TYPE,
+    FEATURE as FEATURE,
+    HW_ID as HW_ID,
+    HW_NAME as HW_NAME,
+    HW_PARENT as HW_PARENT,
+    HW_TYPE as HW_TYPE,
+    LOSS_REASON as LOSS_REASON,
+    MODEL as MODEL,
+    NO_FEATURE as NO_FEATURE,
+    OPERATION as OPERATION,
+    OTHER as OTHER,
+    PRICE_DATE as PRICE_DATE,
+    PRICE_KIND as PRICE_KIND,
+    PRICE_SKU as PRICE_SKU,
+    PRICE_SOURCE as PRICE_SOURCE,
+    PUBLISHER as PUBLISHER,
+    RESERVED_PREFIX as RESERVED_PREFIX,
+    STAGE as STAGE,
+    STATUS as STATUS,
+    TENANT as TENANT,
+    TIME_SOURCE as TIME_SOURCE,
+    TIME_SOURCES as TIME_SOURCES,
+    VARIANT as VARIANT,
+    Attribute as Attribute,
+)
+
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE_NAME = "gputrace"
-
-# --- attribute names -------------------------------------------------------
-
-FEATURE = "gputrace.feature"
-OPERATION = "gputrace.operation"
-MODEL = "gputrace.model"
-VARIANT = "gputrace.variant"
-STAGE = "gputrace.stage"
-TENANT = "gputrace.tenant"
-STATUS = "gputrace.status"
-TIME_SOURCE = "gputrace.time.source"
-CURRENCY = "gputrace.currency"
-DEVICE_STATE = "gputrace.device.state"
-PUBLISHER = "gputrace.publisher"
-LOSS_REASON = "gputrace.sdk.reason"
-CALL_ID = "gputrace.call.id"
-CALL_DEVICE_TIME = "gputrace.call.device.time"
-CALL_HELD_TIME = "gputrace.call.held.time"
-ERROR_TYPE = "error.type"
-HW_ID = "hw.id"
-HW_NAME = "hw.name"
-HW_TYPE = "hw.type"
-
-# --- reserved values -------------------------------------------------------
-
-NO_FEATURE = "__none__"
-OTHER = "__other__"
-RESERVED_PREFIX = "__"
-
-CALL_STATUSES = ("ok", "error", "cancelled")
-DEVICE_STATES = ("charged", "untracked", "idle", "unknown")
-TIME_SOURCES = ("cuda_event", "kernel", "host", "estimated", "unknown")
 
 # Buckets fit for calls between 100 microseconds and 100 seconds: 1-2-5 steps.
 DURATION_BUCKETS_S = (
@@ -104,42 +111,11 @@ class Metric:
     prometheus: str
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
-    """One attribute of a metric or span, and what its values mean."""
-
-    name: str
-    description: str
-    opt_in: bool = False
-
-
-ATTRIBUTES = (
-    Attribute(FEATURE, "Product feature that the work is billed to; `__none__` when nobody named one."),
-    Attribute(OPERATION, "What ran: the name given to `track` or `span`, else the qualified name."),
-    Attribute(MODEL, "Model that did the work."),
-    Attribute(VARIANT, "Variant of the model: precision, adapter, prompt version."),
-    Attribute(STAGE, "Stage of a cascade or pipeline."),
-    Attribute(TENANT, "Customer that the work is billed to. On metrics only when asked for.", opt_in=True),
-    Attribute(STATUS, "How a call ended: `ok`, `error` or `cancelled`."),
-    Attribute(
-        TIME_SOURCE, "How the time was obtained: `cuda_event`, `kernel`, `host`, `estimated` or `unknown`."
-    ),
-    Attribute(CURRENCY, "Currency of a price or cost, ISO 4217. Two currencies are never added."),
-    Attribute(DEVICE_STATE, "What the device's time went to: `charged`, `untracked`, `idle` or `unknown`."),
-    Attribute(PUBLISHER, "The process that reads the device. Readers take one publisher per device."),
-    Attribute(LOSS_REASON, "Why the SDK lost or could not measure something."),
-    Attribute(CALL_ID, "Identity of a call, on spans and log records."),
-    Attribute(CALL_DEVICE_TIME, "Charged device time of the call in seconds, summed over devices; on spans."),
-    Attribute(CALL_HELD_TIME, "Time in seconds that the call itself held devices, before sharing; on spans."),
-    Attribute(ERROR_TYPE, "Class of the exception that ended the call; on spans."),
-    Attribute(HW_ID, "Device: NVML UUID of a GPU, `<host>/<service.instance.id>` for the host stand-in."),
-    Attribute(HW_NAME, "Product name of the device."),
-    Attribute(HW_TYPE, "`gpu`, or `cpu` for the host stand-in."),
-)
-
 _FEATURE_FAMILY = (FEATURE, OPERATION, MODEL, VARIANT, STAGE, TENANT, TIME_SOURCE, HW_TYPE, HW_NAME)
 _CALL_FAMILY = (FEATURE, OPERATION, MODEL, VARIANT, STAGE, TENANT, STATUS, TIME_SOURCE, HW_TYPE, HW_NAME)
-_DEVICE_FAMILY = (HW_ID, HW_TYPE, HW_NAME, PUBLISHER)
+_DEVICE_FAMILY = (HW_ID, HW_TYPE, HW_NAME, HW_PARENT, PUBLISHER)
+_ALONE_FAMILY = (FEATURE, HW_TYPE, HW_NAME)
+_HARDWARE_FAMILY = (HW_ID, HW_TYPE, HW_NAME, HW_PARENT)
 
 FEATURE_TIME = Metric(
     "gputrace.feature.time",
@@ -162,7 +138,7 @@ FEATURE_ENERGY = Metric(
     Kind.COUNTER,
     "J",
     "Measured energy of the device, shared by charged time.",
-    _FEATURE_FAMILY,
+    (*_FEATURE_FAMILY, ENERGY_SOURCE, ENERGY_SPLIT),
     "gputrace_feature_energy_joules_total",
 )
 DEVICE_TIME = Metric(
@@ -186,7 +162,7 @@ DEVICE_ENERGY = Metric(
     Kind.COUNTER,
     "J",
     "What the device drew, by state.",
-    (*_DEVICE_FAMILY, DEVICE_STATE),
+    (*_DEVICE_FAMILY, DEVICE_STATE, ENERGY_SOURCE, ENERGY_SPLIT),
     "gputrace_device_energy_joules_total",
 )
 DEVICE_PRICE = Metric(
@@ -204,6 +180,54 @@ DEVICE_OVERLAP_TIME = Metric(
     "Device time that more than one process charged at once.",
     _DEVICE_FAMILY,
     "gputrace_device_overlap_time_seconds_total",
+)
+DEVICE_UNTRACKED_UPPER_TIME = Metric(
+    "gputrace.device.untracked.upper.time",
+    Kind.COUNTER,
+    "s",
+    "Upper bound of untracked time: as if tracked calls computed nothing while others did.",
+    _DEVICE_FAMILY,
+    "gputrace_device_untracked_upper_time_seconds_total",
+)
+FEATURE_ALONE_TIME = Metric(
+    "gputrace.feature.alone.time",
+    Kind.COUNTER,
+    "s",
+    "Length of the sample periods in which a feature alone held at least 95 % of a device.",
+    _ALONE_FAMILY,
+    "gputrace_feature_alone_time_seconds_total",
+)
+FEATURE_ALONE_BUSY_TIME = Metric(
+    "gputrace.feature.alone.busy.time",
+    Kind.COUNTER,
+    "s",
+    "How much of those periods the device was busy: over their length, the feature's busy share.",
+    _ALONE_FAMILY,
+    "gputrace_feature_alone_busy_time_seconds_total",
+)
+FEATURE_ALONE_PERIODS = Metric(
+    "gputrace.feature.alone.periods",
+    Kind.COUNTER,
+    "{period}",
+    "How many such periods there were; under ten there is no busy share.",
+    _ALONE_FAMILY,
+    "gputrace_feature_alone_periods_total",
+)
+PRICE_INFO = Metric(
+    "gputrace.price.info",
+    Kind.GAUGE,
+    "{price}",
+    "1 for the price in force of each device: where it is from, and since when it holds.",
+    (HW_ID, HW_NAME, CURRENCY, PRICE_SKU, PRICE_KIND, PRICE_SOURCE, PRICE_DATE),
+    "gputrace_price_info",
+)
+NVML_UP = Metric(
+    "gputrace.nvml.up",
+    Kind.GAUGE,
+    "{library}",
+    "1 where the driver's management library answers, 0 where it does not.",
+    (PUBLISHER,),
+    "gputrace_nvml_up",
 )
 CALLS = Metric(
     "gputrace.calls",
@@ -278,6 +302,63 @@ SDK_FAULTS = Metric(
     "gputrace_sdk_faults_total",
 )
 
+HW_GPU_UTILIZATION = Metric(
+    "hw.gpu.utilization",
+    Kind.GAUGE,
+    "1",
+    "Share of the last sample period in which any kernel ran; not how much of the GPU it used.",
+    _HARDWARE_FAMILY,
+    "hw_gpu_utilization_ratio",
+)
+HW_GPU_MEMORY_USAGE = Metric(
+    "hw.gpu.memory.usage",
+    Kind.UP_DOWN_COUNTER,
+    "By",
+    "GPU memory in use.",
+    _HARDWARE_FAMILY,
+    "hw_gpu_memory_usage_bytes",
+)
+HW_GPU_MEMORY_LIMIT = Metric(
+    "hw.gpu.memory.limit",
+    Kind.UP_DOWN_COUNTER,
+    "By",
+    "GPU memory that there is.",
+    _HARDWARE_FAMILY,
+    "hw_gpu_memory_limit_bytes",
+)
+HW_ENERGY = Metric(
+    "hw.energy",
+    Kind.COUNTER,
+    "J",
+    "Energy that the device drew in the periods that were read.",
+    (*_HARDWARE_FAMILY, ENERGY_SOURCE),
+    "hw_energy_joules_total",
+)
+HW_POWER = Metric(
+    "hw.power",
+    Kind.GAUGE,
+    "W",
+    "Power that the device draws.",
+    _HARDWARE_FAMILY,
+    "hw_power_watts",
+)
+HW_TEMPERATURE = Metric(
+    "hw.temperature",
+    Kind.GAUGE,
+    "Cel",
+    "Temperature of the device.",
+    _HARDWARE_FAMILY,
+    "hw_temperature_celsius",
+)
+HW_ERRORS = Metric(
+    "hw.errors",
+    Kind.COUNTER,
+    "{error}",
+    "Times that the driver refused to read the device, by reason.",
+    (*_HARDWARE_FAMILY, ERROR_TYPE),
+    "hw_errors_total",
+)
+
 METRICS = (
     FEATURE_TIME,
     FEATURE_COST,
@@ -287,6 +368,12 @@ METRICS = (
     DEVICE_ENERGY,
     DEVICE_PRICE,
     DEVICE_OVERLAP_TIME,
+    DEVICE_UNTRACKED_UPPER_TIME,
+    FEATURE_ALONE_TIME,
+    FEATURE_ALONE_BUSY_TIME,
+    FEATURE_ALONE_PERIODS,
+    PRICE_INFO,
+    NVML_UP,
     CALLS,
     CALL_DURATION,
     CALL_DEVICE_TIME_HISTOGRAM,
@@ -296,4 +383,11 @@ METRICS = (
     SDK_UNPRICED_TIME,
     SDK_FOLDED,
     SDK_FAULTS,
+    HW_GPU_UTILIZATION,
+    HW_GPU_MEMORY_USAGE,
+    HW_GPU_MEMORY_LIMIT,
+    HW_ENERGY,
+    HW_POWER,
+    HW_TEMPERATURE,
+    HW_ERRORS,
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 import uuid
 
-from opentelemetry import metrics as metrics_api
-from opentelemetry import trace as trace_api
+from opentelemetry import metrics as metrics_api, trace as trace_api
 
 _SERVICE_INSTANCE_ID = "service.instance.id"
 

@@ -13,8 +13,7 @@ import os
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gputrace import call as calls
-from gputrace import faults, identity, settings
+from gputrace import call as calls, faults, identity, settings
 from gputrace.devices import cuda
 from gputrace.lifecycle_process import Process, record_nothing
 from gputrace.lifecycle_runtime import open_costs

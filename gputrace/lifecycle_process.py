@@ -8,12 +8,10 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from opentelemetry import metrics as metrics_api
-from opentelemetry import trace as trace_api
+from opentelemetry import metrics as metrics_api, trace as trace_api
 from opentelemetry.metrics import _internal as metrics_internal
 
-from gputrace import call as calls
-from gputrace import faults
+from gputrace import call as calls, faults
 from gputrace.accounts import Snapshot
 from gputrace.lifecycle_runtime import Runtime, destinations, report_lost
 from gputrace.telemetry import spans

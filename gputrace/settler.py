@@ -14,8 +14,7 @@ from collections import deque
 from time import monotonic, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls
-from gputrace import catalogue, faults, identity
+from gputrace import call as calls, catalogue, faults, identity
 from gputrace.accounts import Account, EventAccount, HostAccount, Snapshot, Totals
 from gputrace.devices import cuda, selection
 from gputrace.devices.host import HostDevice

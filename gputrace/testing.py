@@ -19,8 +19,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls
-from gputrace import catalogue, ledger
+from gputrace import call as calls, catalogue, ledger
 from gputrace.accounts import Totals
 from gputrace.devices import selection
 from gputrace.devices.virtual import VirtualGpu

@@ -12,8 +12,7 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, overload
 
-from gputrace import call as calls
-from gputrace import stepping
+from gputrace import call as calls, stepping
 from gputrace.attribution import checked_fields
 from gputrace.call_site import checked_options
 

@@ -11,7 +11,17 @@ from gputrace.catalogue import Kind
 
 # Semantic conventions 1.44: general naming.
 NAME = re.compile(r"[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
-UNITS = {"s": "seconds", "J": "joules", "By": "bytes", "W": "watts"}
+UNITS = {"s": "seconds", "J": "joules", "By": "bytes", "W": "watts", "Cel": "celsius", "1": "ratio"}
+#: Reused from the semantic conventions as they are: name -> unit.
+STANDARD = {
+    "hw.energy": "J",
+    "hw.errors": "{error}",
+    "hw.gpu.memory.limit": "By",
+    "hw.gpu.memory.usage": "By",
+    "hw.gpu.utilization": "1",
+    "hw.power": "W",
+    "hw.temperature": "Cel",
+}
 METRICS = {metric.name: metric for metric in catalogue.METRICS}
 ATTRIBUTES = {attribute.name: attribute for attribute in catalogue.ATTRIBUTES}
 
@@ -49,10 +59,13 @@ def test_every_name_in_the_module_is_in_the_tables():
 def test_a_metric_is_named_and_described_by_the_rules(metric):
     assert NAME.fullmatch(metric.name)
     assert len(metric.name) <= 63
-    assert metric.name.startswith("gputrace.")
-    assert re.fullmatch(r"(s|J|By|W|\{[a-z]+\})(/(h|s))?", metric.unit), "UCUM, and never 1"
+    if metric.name in STANDARD:
+        assert metric.unit == STANDARD[metric.name]
+    else:
+        assert metric.name.startswith("gputrace.")
+        assert re.fullmatch(r"(s|J|By|W|\{[a-z]+\})(/(h|s))?", metric.unit), "UCUM, and never 1"
     assert metric.description.endswith(".")
-    assert metric.description[0].isupper()
+    assert metric.description[0].isupper() or metric.description[0] == "1"
     # A unit or `total` in a name would be there twice in Prometheus.
     assert not {"seconds", "joules", "bytes", "total"} & set(re.split(r"[._]", metric.name))
 
@@ -76,7 +89,7 @@ def test_an_attribute_is_named_and_described(attribute):
     assert attribute.description.endswith(".")
     # Nothing is invented inside the namespaces of others.
     if not attribute.name.startswith("gputrace."):
-        assert attribute.name in {"error.type", "hw.id", "hw.name", "hw.type"}
+        assert attribute.name in {"error.type", "hw.id", "hw.name", "hw.parent", "hw.type"}
 
 
 def test_no_name_is_the_beginning_of_another():

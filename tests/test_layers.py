@@ -214,7 +214,8 @@ def is_broad(caught: ast.expr | None) -> bool:
 def hands_on(node: ast.AST, error: str | None) -> bool:
     """Raises, or keeps the error itself to raise it elsewhere: in a generator, in another thread."""
     if isinstance(node, ast.Assign):
-        return isinstance(node.value, ast.Name) and node.value.id == error
+        kept = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        return any(isinstance(value, ast.Name) and value.id == error for value in kept)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         given = [argument.id for argument in node.args if isinstance(argument, ast.Name)]
         return node.func.attr in {"throw", "athrow", "set_exception"} and error in given
@@ -238,6 +239,7 @@ def swallows(node: ast.AST) -> bool:
         ("with contextlib.suppress(Exception): f()", True),
         ("try: f()\nexcept Exception:\n    g()\n    raise", False),
         ("try: f()\nexcept BaseException as error:\n    self.error = error", False),
+        ("try: f()\nexcept BaseException as error:\n    thrown, item = error, None", False),
         ("try: f()\nexcept BaseException as error:\n    generator.throw(error)", False),
         ("try: f()\nexcept Exception as error:\n    message = str(error)", True),
         ("try: f()\nexcept ValueError: pass", False),

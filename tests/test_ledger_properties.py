@@ -6,8 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from hypothesis import event, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, example, given, settings, strategies as st
 
 from gputrace.ledger import Id, Interval, charge
 

@@ -9,8 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gputrace import ledger_chains
 from gputrace.ledger import SCALE, Id, Interval, Ledger, charge

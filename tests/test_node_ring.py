@@ -9,8 +9,7 @@ import sys
 from time import monotonic_ns
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gputrace import node_folder, node_layout
 from gputrace.node_files import MemoryRing

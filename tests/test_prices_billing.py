@@ -3,8 +3,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gputrace.prices_billing import IDLE_POLICIES, Bill, spread_idle
 from gputrace.prices_rows import Price

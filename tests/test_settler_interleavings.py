@@ -6,12 +6,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import gputrace
-from gputrace import call as calls
-from gputrace import catalogue
+from gputrace import call as calls, catalogue
 from gputrace.following import Followed, Lane
 from gputrace.ledger import SCALE, Interval, charge
 from gputrace.settler import Settler

@@ -12,8 +12,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from opentelemetry import metrics as metrics_api
-from opentelemetry import trace as trace_api
+from opentelemetry import metrics as metrics_api, trace as trace_api
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from gputrace import catalogue, faults

@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import context as context_api
-from opentelemetry import trace as trace_api
+from opentelemetry import context as context_api, trace as trace_api
 from opentelemetry.context import Context
 from opentelemetry.trace import Status, StatusCode
 

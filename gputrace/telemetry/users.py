@@ -6,8 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from opentelemetry import metrics as metrics_api
-from opentelemetry import trace as trace_api
+from opentelemetry import metrics as metrics_api, trace as trace_api
 
 from gputrace.telemetry.closing import ANOTHER_MOMENT_S, Closer, milliseconds_until
 

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from gputrace.devices import cuda, cuda_events, cuda_runtime
 from gputrace.devices.base import DeviceLostError, Mark, NotReadableError

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from gputrace.devices import nvml_library
 

@@ -55,7 +55,7 @@ class MetricServer:
 
     def names(self, *, at_least: set[str]) -> set[str]:
         """Every metric name of gputrace, once those are among them."""
-        everything = '{__name__=~"gputrace.*"}'
+        everything = '{__name__=~"(gputrace|hw)_.*"}'
         found = self.eventually(everything, lambda rows: at_least <= {row["__name__"] for row, _ in rows})
         return {row["__name__"] for row, _ in found}
 

@@ -8,15 +8,13 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry import context as context_api
-from opentelemetry import trace as trace_api
+from opentelemetry import context as context_api, trace as trace_api
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 
-from gputrace import attribution, faults
-from gputrace import call as calls
+from gputrace import attribution, call as calls, faults
 from gputrace.devices import selection
 from gputrace.telemetry import spans
 from gputrace.testing import RecordedCall, Recorder, VirtualClock

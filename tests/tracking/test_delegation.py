@@ -11,8 +11,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import gputrace
 from gputrace.testing import Recorder, VirtualClock

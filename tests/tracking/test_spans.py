@@ -6,9 +6,7 @@ import logging
 import threading
 
 import pytest
-from opentelemetry import baggage
-from opentelemetry import context as context_api
-from opentelemetry import trace as trace_api
+from opentelemetry import baggage, context as context_api, trace as trace_api
 from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import NonRecordingSpan, SpanContext, StatusCode, TraceFlags

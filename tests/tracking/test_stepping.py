@@ -8,8 +8,7 @@ import threading
 from unittest import mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from opentelemetry import trace as trace_api
 from opentelemetry.sdk.trace import TracerProvider
 

@@ -1,0 +1,93 @@
+"""The names of attributes and their reserved values; see ``gputrace.catalogue``, which shows them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# --- attribute names -------------------------------------------------------
+
+FEATURE = "gputrace.feature"
+OPERATION = "gputrace.operation"
+MODEL = "gputrace.model"
+VARIANT = "gputrace.variant"
+STAGE = "gputrace.stage"
+TENANT = "gputrace.tenant"
+STATUS = "gputrace.status"
+TIME_SOURCE = "gputrace.time.source"
+CURRENCY = "gputrace.currency"
+DEVICE_STATE = "gputrace.device.state"
+PUBLISHER = "gputrace.publisher"
+LOSS_REASON = "gputrace.sdk.reason"
+CALL_ID = "gputrace.call.id"
+CALL_DEVICE_TIME = "gputrace.call.device.time"
+CALL_HELD_TIME = "gputrace.call.held.time"
+ERROR_TYPE = "error.type"
+HW_ID = "hw.id"
+HW_NAME = "hw.name"
+HW_TYPE = "hw.type"
+HW_PARENT = "hw.parent"
+ENERGY_SOURCE = "gputrace.energy.source"
+ENERGY_SPLIT = "gputrace.energy.split"
+PRICE_SKU = "gputrace.price.sku"
+PRICE_KIND = "gputrace.price.kind"
+PRICE_SOURCE = "gputrace.price.source"
+PRICE_DATE = "gputrace.price.date"
+
+# --- reserved values -------------------------------------------------------
+
+NO_FEATURE = "__none__"
+OTHER = "__other__"
+RESERVED_PREFIX = "__"
+
+CALL_STATUSES = ("ok", "error", "cancelled")
+DEVICE_STATES = ("charged", "untracked", "idle", "unknown")
+ENERGY_SOURCES = ("counter", "power")
+ENERGY_SPLITS = ("idle_power", "estimated")
+TIME_SOURCES = ("cuda_event", "kernel", "host", "estimated", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute of a metric or span, and what its values mean."""
+
+    name: str
+    description: str
+    opt_in: bool = False
+
+
+ATTRIBUTES = (
+    Attribute(FEATURE, "Product feature that the work is billed to; `__none__` when nobody named one."),
+    Attribute(OPERATION, "What ran: the name given to `track` or `span`, else the qualified name."),
+    Attribute(MODEL, "Model that did the work."),
+    Attribute(VARIANT, "Variant of the model: precision, adapter, prompt version."),
+    Attribute(STAGE, "Stage of a cascade or pipeline."),
+    Attribute(TENANT, "Customer that the work is billed to. On metrics only when asked for.", opt_in=True),
+    Attribute(STATUS, "How a call ended: `ok`, `error` or `cancelled`."),
+    Attribute(
+        TIME_SOURCE, "How the time was obtained: `cuda_event`, `kernel`, `host`, `estimated` or `unknown`."
+    ),
+    Attribute(CURRENCY, "Currency of a price or cost, ISO 4217. Two currencies are never added."),
+    Attribute(DEVICE_STATE, "What the device's time went to: `charged`, `untracked`, `idle` or `unknown`."),
+    Attribute(PUBLISHER, "The process that reads the device. Readers take one publisher per device."),
+    Attribute(LOSS_REASON, "Why the SDK lost or could not measure something."),
+    Attribute(CALL_ID, "Identity of a call, on spans and log records."),
+    Attribute(CALL_DEVICE_TIME, "Charged device time of the call in seconds, summed over devices; on spans."),
+    Attribute(CALL_HELD_TIME, "Time in seconds that the call itself held devices, before sharing; on spans."),
+    Attribute(ERROR_TYPE, "Class of the exception that ended the call; on spans."),
+    Attribute(
+        ENERGY_SOURCE,
+        "Where energy was read: the driver's `counter`, or `power` over time. The two are never added.",
+    ),
+    Attribute(
+        ENERGY_SPLIT,
+        "How energy was shared: above the `idle_power` seen, or `estimated` by time alone until it was.",
+    ),
+    Attribute(PRICE_SKU, "Product that a price is for, as its row in the price book says."),
+    Attribute(PRICE_KIND, "`on_demand`, `reserved`, `spot` or `amortised`."),
+    Attribute(PRICE_SOURCE, "Where the price book has a price from."),
+    Attribute(PRICE_DATE, "The day from which a price holds."),
+    Attribute(HW_ID, "Device: NVML UUID of a GPU, `<host>/<service.instance.id>` for the host stand-in."),
+    Attribute(HW_NAME, "Product name of the device."),
+    Attribute(HW_PARENT, "The GPU that a slice (MIG) is part of."),
+    Attribute(HW_TYPE, "`gpu`, or `cpu` for the host stand-in."),
+)
