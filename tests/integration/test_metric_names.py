@@ -49,7 +49,7 @@ def series_of(metric: Metric) -> set[str]:
     return {metric.prometheus}
 
 
-#: Exporters disagree about the suffix of unit 1, which a standard name has: the one that is scraped leaves it out.
+#: Exporters disagree about the suffix of unit 1, which a standard name has: what is scraped has none.
 SCRAPED_AS = {"hw_gpu_utilization_ratio": "hw_gpu_utilization"}
 EXPECTED = set().union(*(series_of(metric) for metric in catalogue.METRICS))
 
