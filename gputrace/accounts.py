@@ -122,6 +122,14 @@ class EventAccount(Account):
         return self.device.mapping_error_ns
 
 
+class SharedAccount(EventAccount):
+    """A GPU whose time another account tells, that of the node: several processes may hold it."""
+
+    def states_ns(self) -> dict[str, int]:
+        """Return nothing: what this process held is not what the device was charged for."""
+        return {}
+
+
 class HostAccount(Account):
     """The host stand-in: CPU time tells untracked from idle, sample period by sample period."""
 
@@ -189,6 +197,9 @@ class Snapshot:
     device_cost: list[tuple[dict[str, str], float]] = field(default_factory=list)
     device_price: list[tuple[dict[str, str], float]] = field(default_factory=list)
     unpriced_s: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    price_info: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    #: Of the metrics that come from readings of GPUs, by the metric's name.
+    readings: dict[str, list[tuple[dict[str, str], float]]] = field(default_factory=dict)
     queue_length: int = 0
     folded: int = 0
 
@@ -304,6 +315,7 @@ class Totals:
             shown.device_cost = costs.by_state(devices)
             shown.device_price = costs.prices(devices)
             shown.unpriced_s = costs.unpriced_s(devices)
+            shown.price_info = costs.price_info(devices)
         shown.lost = [({catalogue.LOSS_REASON: reason}, count) for reason, count in self.lost.items()]
         shown.unmeasured = [
             ({catalogue.LOSS_REASON: reason}, count) for reason, count in self.unmeasured.items()

@@ -217,7 +217,7 @@ PRICE_INFO = Metric(
     "gputrace.price.info",
     Kind.GAUGE,
     "{price}",
-    "1 for the price in force of each device: where it is from, and since when it holds.",
+    "1 for the price in force of each device: which offer it is, where it is from, and of which day.",
     (HW_ID, HW_NAME, CURRENCY, PRICE_SKU, PRICE_KIND, PRICE_SOURCE, PRICE_DATE),
     "gputrace_price_info",
 )

@@ -85,7 +85,7 @@ ATTRIBUTES = (
     Attribute(PRICE_SKU, "Product that a price is for, as its row in the price book says."),
     Attribute(PRICE_KIND, "`on_demand`, `reserved`, `spot` or `amortised`."),
     Attribute(PRICE_SOURCE, "Where the price book has a price from."),
-    Attribute(PRICE_DATE, "The day from which a price holds."),
+    Attribute(PRICE_DATE, "When its source said so, `YYYY-MM-DD`."),
     Attribute(HW_ID, "Device: NVML UUID of a GPU, `<host>/<service.instance.id>` for the host stand-in."),
     Attribute(HW_NAME, "Product name of the device."),
     Attribute(HW_PARENT, "The GPU that a slice (MIG) is part of."),

@@ -70,6 +70,23 @@ class Costs:
             bill = self._states.setdefault(key, Bill())
             bill.add(self._book.split(device, start_wall_ns, end_wall_ns, amount))
 
+    def bill_state(self, account: Account, state: str, start_ns: int, until_ns: int, spent_ns: int) -> None:
+        """Bill what a device that is shared by processes spent in one state.
+
+        Args:
+            account: The device.
+            state: The state.
+            start_ns: Where the stretch begins, on CLOCK_MONOTONIC.
+            until_ns: Where it ends.
+            spent_ns: How much of it was spent so.
+        """
+        if until_ns <= start_ns:
+            return
+        device = (account.device.id, account.device.name, account.device.type)
+        start_wall_ns, end_wall_ns = start_ns + spans.wall_offset_ns, until_ns + spans.wall_offset_ns
+        bill = self._states.setdefault((account, state), Bill())
+        bill.add(self._book.split(device, start_wall_ns, end_wall_ns, spent_ns * ledger.SCALE))
+
     def by_feature(self) -> Rows:
         """Return the cost so far by the attributes of ``gputrace.feature.cost``."""
         return [row for series, bill in self._features.items() for row in _rows(series.attributes, bill)]
@@ -96,6 +113,27 @@ class Costs:
             )
             if price is not None:
                 found.append(({**attributes, catalogue.CURRENCY: price.currency}, float(price.per_hour)))
+        return found
+
+    def price_info(self, attributes_of: Mapping[Account, dict[str, str]]) -> Rows:
+        """Return 1 for the price in force of each device, with where it is from and since when it holds."""
+        found: Rows = []
+        for account in attributes_of:
+            device = account.device
+            price = self._book.price_of(
+                device.id, device.name, device.type, account.frontier_ns + spans.wall_offset_ns
+            )
+            if price is not None:
+                told = {
+                    catalogue.HW_ID: device.id,
+                    catalogue.HW_NAME: device.name,
+                    catalogue.CURRENCY: price.currency,
+                    catalogue.PRICE_SKU: price.sku,
+                    catalogue.PRICE_KIND: price.kind,
+                    catalogue.PRICE_SOURCE: price.source,
+                    catalogue.PRICE_DATE: None if price.as_of is None else price.as_of.isoformat(),
+                }
+                found.append(({name: value for name, value in told.items() if value is not None}, 1.0))
         return found
 
     def unpriced_s(self, attributes_of: Mapping[Account, dict[str, str]]) -> Rows:

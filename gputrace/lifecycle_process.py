@@ -173,6 +173,7 @@ class Process:
         self._losing = threading.RLock()
         if self.runtime is not None:
             self.inherited = self.runtime.settings
+            self.runtime.after_fork()
         self.runtime = self._parked = None
         self.users.after_fork()
         if self.instruments is not None:

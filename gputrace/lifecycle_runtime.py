@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue, faults, identity, settings
 from gputrace.accounts import Totals
-from gputrace.devices import selection
+from gputrace.devices import cuda_runtime, selection
 from gputrace.settler import Settler
 from gputrace.telemetry import spans
 from gputrace.telemetry.metrics import Instruments
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gputrace.call import Call
     from gputrace.costs import Costs
     from gputrace.following import Followed
+    from gputrace.hardware import Hardware
     from gputrace.settings import Settings
     from gputrace.telemetry.delivery import Destination
     from gputrace.telemetry.providers import OwnProviders
@@ -84,6 +85,23 @@ def open_costs(chosen: Settings) -> Costs | None:
     return None if book is None else Costs(book)
 
 
+def open_hardware(chosen: Settings) -> Hardware | None:
+    """Return the GPUs of this node, None where this process can use none of them.
+
+    A virtual GPU with a clock of its own shares no time with other processes and the driver.
+    """
+    if not (chosen.agent or (selection.gpu and cuda_runtime.in_real_time())):
+        return None
+    from gputrace.hardware import Hardware
+
+    return Hardware(
+        identity.instance_id(),
+        monotonic_ns(),
+        agent=chosen.agent,
+        standard_metrics=chosen.hardware_metrics,
+    )
+
+
 class Runtime:
     """The settler of this process, and where what it finds goes.
 
@@ -113,7 +131,8 @@ class Runtime:
         self.on_settled: Callable[[], None] = lambda: None
         self._users = users
         selection.choose()
-        self.settler = Settler(Totals(chosen.metric_attributes, chosen.value_limit), self._settled)
+        totals = Totals(chosen.metric_attributes, chosen.value_limit)
+        self.settler = Settler(totals, self._settled, hardware=open_hardware(chosen))
         self.settler.use_prices(open_costs(chosen))
         self.instruments = instruments or Instruments(self.settler.snapshot)
 
@@ -127,6 +146,8 @@ class Runtime:
     def start(self) -> None:
         """Start the settler, and show what it counts."""
         self.instruments.take_snapshot = self.settler.snapshot
+        if self.settler.hardware is not None:
+            self.settler.hardware.run(identity.instance_id(), monotonic_ns())
         self.settler.start()
 
     def _settled(self, followed: Followed, measured: dict[str, str | float]) -> None:
@@ -177,6 +198,12 @@ class Runtime:
         if self.own is not None:
             deadline = max(deadline, monotonic() + _LEAST_EXPORT_S)
             report_lost(self.own.shutdown(deadline, self.instruments.owes))
+        self.settler.leave_node()
+
+    def after_fork(self) -> None:
+        """Leave to the parent what is shared with other processes."""
+        if self.settler.hardware is not None:
+            self.settler.hardware.forget()
 
 
 def report_lost(lost: list[str]) -> None:

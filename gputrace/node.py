@@ -161,10 +161,14 @@ class Node:
 
     def reset(self, instance_id: str, now_ns: int) -> None:
         """Begin anew in a forked child; what is the parent's stays as it is."""
+        self.forget()
+        self._open(instance_id, now_ns)
+
+    def forget(self) -> None:
+        """Let go of what is the parent's, in a forked child that does not begin anew yet."""
         self._leave_role()
         self._publisher.release()
         self._own.close()
-        self._open(instance_id, now_ns)
 
     def close(self, now_ns: int) -> dict[str, Shared]:
         """Leave the node, and give the role back.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 METRIC_ATTRIBUTES_VARIABLE = "GPUTRACE_METRIC_ATTRIBUTES"
 DATA_DIRECTORY_VARIABLE = "GPUTRACE_DATA_DIR"
 EXPORT_INTERVAL_VARIABLE = "GPUTRACE_EXPORT_INTERVAL"
+HARDWARE_METRICS_VARIABLE = "GPUTRACE_HARDWARE_METRICS"
 VALUE_LIMIT_VARIABLE = "GPUTRACE_ATTRIBUTE_VALUE_LIMIT"
 
 DEFAULT_DATA_DIRECTORY = "gputrace-data"
@@ -50,6 +51,8 @@ class Settings:
         export_interval_s: Time between two exports of metrics, s.
         value_limit: Distinct values kept of each metric attribute.
         prices: Path of the price book; None leaves it to ``GPUTRACE_PRICES``.
+        hardware_metrics: Whether ``hw.*`` is shown; not where another exporter of the node already does.
+        agent: This is ``gputrace agent``.
         sends_spans: Whether an OTLP endpoint takes spans, here or by OpenTelemetry's variables.
         sends_metrics: Whether one takes metrics.
         disabled: ``OTEL_SDK_DISABLED`` is set: nothing is recorded.
@@ -62,6 +65,8 @@ class Settings:
     export_interval_s: float = DEFAULT_EXPORT_INTERVAL_S
     value_limit: int = DEFAULT_VALUE_LIMIT
     prices: str | None = None
+    hardware_metrics: bool = True
+    agent: bool = False
     sends_spans: bool = False
     sends_metrics: bool = False
     disabled: bool = False
@@ -100,6 +105,7 @@ def read(  # noqa: PLR0913 - one argument a setting
         metric_attributes=_metric_attributes(metric_attributes, variables),
         export_interval_s=_export_interval(export_interval, variables),
         prices=None if prices is None else str(prices),
+        hardware_metrics=_switch(variables, HARDWARE_METRICS_VARIABLE),
         value_limit=_positive_int(variables, VALUE_LIMIT_VARIABLE, DEFAULT_VALUE_LIMIT),
         sends_spans=sends_spans,
         sends_metrics=sends_metrics,
@@ -179,6 +185,13 @@ def _checked_interval(name: str, given: object, value_s: float) -> float:
     if not SHORTEST_EXPORT_INTERVAL_S <= value_s < float("inf"):
         raise SettingError(f"{name}={given!r} must come to at least {SHORTEST_EXPORT_INTERVAL_S} seconds")
     return float(value_s)
+
+
+def _switch(variables: Mapping[str, str], name: str) -> bool:
+    text = variables.get(name, "").strip().lower()
+    if text not in {"", "true", "false"}:
+        raise SettingError(f"{name}={variables[name]!r} must be true or false")
+    return text != "false"
 
 
 def _positive_int(variables: Mapping[str, str], name: str, default: int) -> int:

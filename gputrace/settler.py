@@ -15,23 +15,27 @@ from time import monotonic, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
 from gputrace import call as calls, catalogue, faults, identity
-from gputrace.accounts import Account, EventAccount, HostAccount, Snapshot, Totals
+from gputrace.accounts import Account, EventAccount, HostAccount, SharedAccount, Snapshot, Totals
 from gputrace.devices import cuda, selection
 from gputrace.devices.host import HostDevice
-from gputrace.following import START, Followed, Lane
-from gputrace.ledger import SCALE, Ledger
+from gputrace.following import Followed, Lane
+from gputrace.ledger import SCALE
+from gputrace.settler_charges import Charges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from gputrace.accounts import DeviceEvent
     from gputrace.call import Call
     from gputrace.costs import Costs
     from gputrace.devices.base import EventDevice, Slot
+    from gputrace.hardware import Hardware
 
 TICK_S = 0.05
 MAX_HOLD_NS = 3_600 * 1_000_000_000
 LONG_HOLD_NS = 600 * 1_000_000_000
+
+#: Reason under which calls count that a process of the node accepted, and did not live to export.
+PROCESS_DIED = "process_died"
 
 
 class Settler:
@@ -40,22 +44,25 @@ class Settler:
     Args:
         totals: Where charges are counted.
         on_settled: Called for each settled call, outside of all locks, with what was found.
+        hardware: The node's GPUs, where other processes may hold them too and the driver is read;
+            None counts what this process holds alone.
     """
 
     def __init__(
         self,
         totals: Totals,
         on_settled: Callable[[Followed, dict[str, str | float]], None] | None = None,
+        *,
+        hardware: Hardware | None = None,
     ) -> None:
         self.totals = totals
         self.on_settled = on_settled
-        self._costs: Costs | None = None
+        self.hardware = hardware
         #: Where calls enter; the hot path appends to the queue of the settler in force.
         self.queue: deque[Call] = deque()
         self.accounts: dict[Any, Account] = {}
-        self._ledger: Ledger[int] = Ledger()
+        self._charges = Charges(totals, hardware)
         self._followed: list[Followed] = []
-        self._by_number: dict[int, Followed] = {}
         self._settled: deque[tuple[Followed, dict[str, str | float]]] = deque()
         # Both may be asked for by the thread that holds them: in a signal handler or a finaliser that
         # flushes while this settles, or by a span processor of the user's that flushes when a span ends.
@@ -72,7 +79,9 @@ class Settler:
         self._clock = calls.clock
         self._last_ns = self._clock()
         self._max_hold_ns = MAX_HOLD_NS
-        if not selection.gpu:
+        #: Calls that were accepted, settled, and settled when a reader last looked.
+        self._accepted = self._concluded = self._shown = 0
+        if not selection.gpu and hardware is None:
             self._host: HostAccount | None = HostAccount(HostDevice(), self._last_ns)
             self.accounts[self._host.device.id] = self._host
         else:
@@ -88,7 +97,7 @@ class Settler:
             if costs is not None:
                 for account in self.accounts.values():
                     costs.begin(account)
-            self._costs = costs
+            self._charges.costs = costs
 
     # --- the thread --------------------------------------------------------
 
@@ -105,6 +114,16 @@ class Settler:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
         self.tick()
+        if self.hardware is not None:
+            with self._state_lock:
+                self.hardware.finish(self._charges.costs)
+
+    def leave_node(self) -> None:
+        """Tell the other processes of the node that this one ends: what it settled was exported."""
+        if self.hardware is not None:
+            with self._state_lock:
+                self.hardware.count(self._accepted, self._concluded)
+                self.hardware.close(self._clock())
 
     def _run(self) -> None:
         while not self._stopping:
@@ -155,8 +174,16 @@ class Settler:
             with faults.contained("settle calls"):
                 self._settle()
             queue_length = len(self._followed) + len(self.queue)
-            accounts = list(self.accounts.values())
-            return self.totals.snapshot(accounts, identity.instance_id(), queue_length, self._costs)
+            publisher = identity.instance_id()
+            self._shown = self._concluded
+            if self.hardware is None:
+                accounts = list(self.accounts.values())
+                return self.totals.snapshot(accounts, publisher, queue_length, self._charges.costs)
+            shown = self.totals.snapshot(
+                self.hardware.accounts(), publisher, queue_length, self._charges.costs
+            )
+            shown.readings = self.hardware.rows(publisher)
+            return shown
 
     # --- one tick ----------------------------------------------------------
 
@@ -174,17 +201,30 @@ class Settler:
         for account in self.accounts.values():
             account.sample(now_ns)
         self._drain()
-        if self._costs is not None:
-            self._costs.refresh()
+        if self._charges.costs is not None:
+            self._charges.costs.refresh()
         with cuda.relaxed_capture(users_thread=users_thread) as readable:
             frontiers = self._read_calls(now_ns)
         if not readable:
             # Events were not asked, so nothing is known of when they happened.
             frontiers = {account: at for account, at in frontiers.items() if account is self._host}
         for account, frontier_ns in frontiers.items():
-            self._charge(account, frontier_ns)
+            self._charges.charge(account, frontier_ns)
         self._finish(now_ns)
         self._last_ns = now_ns
+        if self.hardware is not None:
+            self._publish(self.hardware, now_ns)
+
+    def _publish(self, hardware: Hardware, now_ns: int) -> None:
+        """Tell the other processes of the node what this one holds, and show what they hold together."""
+        for account in self.accounts.values():
+            if account.lost:
+                # Nobody waits for a device that will never tell.
+                hardware.frontier(account, now_ns)
+        hardware.count(self._accepted, self._shown)
+        hardware.tick(now_ns, self._charges.costs, self.accounts)
+        if hardware.lost:
+            self.totals.lost[PROCESS_DIED] = hardware.lost
 
     def _drain(self) -> None:
         queue = self.queue
@@ -192,6 +232,7 @@ class Settler:
         for _ in range(len(queue)):
             call = queue.popleft()
             followed = call.settled = Followed(call, self._last_ns)
+            self._accepted += 1
             timer = call.timer
             if timer is None:
                 if call.site.hold is not calls.HOLD_NONE and self._host is not None:
@@ -204,29 +245,20 @@ class Settler:
         device: EventDevice = slot.device
         account = self.accounts.get(device.id)
         if account is None:
-            account = self.accounts[device.id] = EventAccount(device)
+            if self.hardware is None:
+                account = self.accounts[device.id] = EventAccount(device)
+            else:
+                account = self.accounts[device.id] = SharedAccount(device)
+                self.hardware.declare(account)
         return account
 
     def _open(self, followed: Followed, lanes: Iterable[tuple[Account, int | None]]) -> None:
-        call = followed.call
-        ancestor = call.parent
-        # Containers, and what is settled already, are no links of the ledger's chain.
-        while ancestor is not None and getattr(ancestor.settled, "number", 0) not in self._by_number:
-            ancestor = ancestor.parent
-        root = call if call.root is None else call.root
-        followed.number = call.call_number
         made = []
         for account, slot in lanes:
             self._order += 1
             made.append(Lane(followed, account, slot, self._order))
         followed.lanes = tuple(made)
-        self._by_number[followed.number] = followed
-        self._ledger.open(
-            followed.number,
-            root.call_number,
-            None if ancestor is None else ancestor.settled.number,
-            root.site.weight,
-        )
+        self._charges.open(followed)
 
     def _read_calls(self, now_ns: int) -> dict[Account, int]:
         bounds = dict.fromkeys(self.accounts.values(), now_ns)
@@ -259,69 +291,13 @@ class Settler:
         for *_, lane in account.events:
             lane.followed.waiting -= 1
         account.events.clear()
-        for followed in self._by_number.values():
+        for followed in self._charges.open_calls.values():
             for lane in followed.lanes:
                 if lane.account is account:
                     lane.broken = True
                     if lane.holding:
-                        self._ledger.stop(followed.number, account.device.id, account.frontier_ns)
-                        lane.holding = False
+                        self._charges.stop(lane, account.frontier_ns)
                     self._count_unmeasured("device_lost")
-
-    def _charge(self, account: Account, frontier_ns: int) -> None:
-        """Feed the events up to the frontier to the ledger and count the charges."""
-        if account.lost:
-            return
-        events = account.events
-        events.sort(key=_event_order)
-        fed = 0
-        for until_ns in account.instants(frontier_ns):
-            while fed < len(events) and events[fed][0] <= until_ns:
-                self._feed(events[fed])
-                fed += 1
-            self._count(account, until_ns)
-        del events[:fed]
-
-    def _count(self, account: Account, until_ns: int) -> None:
-        """Charge a device up to an instant, and count what is new by series."""
-        device_id, start_ns = account.device.id, account.frontier_ns
-        charged = self._ledger.advance(device_id, until_ns)
-        account.advanced(until_ns, self._ledger.held(device_id))
-        time = self.totals.time
-        counted = []
-        for number, amount in charged.items():
-            followed = self._by_number[number]  # type: ignore[index]
-            followed.charged += amount
-            timer = followed.call.timer
-            series = self.totals.time_series(
-                followed.call, account, estimated=timer is not None and timer.estimated
-            )
-            time[series] = time.get(series, 0) + amount
-            counted.append((series, amount))
-        if self._costs is not None:
-            self._costs.bill(account, start_ns, until_ns, counted)
-
-    def _feed(self, event: DeviceEvent) -> None:
-        at_ns, kind, _, lane = event
-        followed = lane.followed
-        followed.waiting -= 1
-        if lane.broken and not lane.holding:
-            return
-        if kind == START:
-            if lane.skip:
-                lane.skip -= 1
-                return
-            self._ledger.start(followed.number, lane.account.device.id, at_ns)
-            lane.holding = True
-            lane.began_ns = at_ns
-        elif not lane.holding:
-            # An empty step: at one instant, stops sort before starts.
-            lane.skip += 1
-        else:
-            self._ledger.stop(followed.number, lane.account.device.id, at_ns)
-            lane.holding = False
-            followed.held_ns += at_ns - lane.began_ns
-            lane.began_ns = None
 
     def _finish(self, now_ns: int) -> None:
         still: list[Followed] = []
@@ -336,17 +312,14 @@ class Settler:
         call = followed.call
         account = followed.lanes[0].account if followed.lanes else None
         if followed.number:
-            for lane in followed.lanes:
-                if lane.holding:
-                    self._ledger.stop(followed.number, lane.account.device.id, lane.account.frontier_ns)
-            self._ledger.close(followed.number)
-            del self._by_number[followed.number]
+            self._charges.close(followed)
         reason = followed.why_unmeasured()
         if reason is not None and not any(lane.account.lost for lane in followed.lanes):
             self._count_unmeasured(reason)
         followed.release(call.marks)
         series = followed.series = self.totals.call_series(call, account, call.status or "ok")
         self.totals.calls[series] += 1
+        self._concluded += 1
         call.settled = None
         measured: dict[str, str | float] = {}
         if account is not None:
@@ -391,7 +364,3 @@ class Settler:
                     on_settled(followed, measured)
             finally:
                 self._emitting = False
-
-
-def _event_order(event: DeviceEvent) -> tuple[int, int, int]:
-    return event[:3]

@@ -13,6 +13,7 @@ from gputrace import call as calls, catalogue
 from gputrace.following import Followed, Lane
 from gputrace.ledger import SCALE, Interval, charge
 from gputrace.settler import Settler
+from gputrace.settler_charges import Charges
 from gputrace.testing import RecordedCall, Recorder, Stepper, VirtualClock, VirtualGpu
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ TICK_CODE = (
     Settler._drain,
     Settler._open,
     Settler._read_calls,
-    Settler._charge,
+    Charges.charge,
     Settler._finish,
     Lane.read_marks,
 )

@@ -78,7 +78,13 @@ class Runtime(Protocol):
 
 
 class VirtualRuntime(Runtime, Protocol):
-    """What stands in for the driver as well, where a virtual GPU is installed."""
+    """What stands in for the driver as well, where a virtual GPU is installed.
+
+    Attributes:
+        tied_to_real_time: Whether its host's clock is the real one.
+    """
+
+    tied_to_real_time: bool
 
     def host_ns(self) -> int:
         """Return the time on the host's clock, ns."""
@@ -125,6 +131,11 @@ def initialised() -> bool:
 def host_clock() -> Callable[[], int]:
     """Return the clock of the host in ns: CLOCK_MONOTONIC, or the virtual GPU's."""
     return time.monotonic_ns if _virtual is None else _virtual.host_ns
+
+
+def in_real_time() -> bool:
+    """Tell whether GPUs run in real time, as all do but virtual ones with a clock of their own."""
+    return _virtual is None or _virtual.tied_to_real_time
 
 
 @functools.cache

@@ -107,11 +107,13 @@ class BusyShare:
 
     Attributes:
         periods: How many periods it is told from.
+        busy_ns: How much of them the device was busy.
+        wall_ns: How long they were.
     """
 
     periods: int = 0
-    _busy_ns: int = 0
-    _wall_ns: int = 0
+    busy_ns: int = 0
+    wall_ns: int = 0
 
     def add(self, wall_ns: int, busy_ns: int | None, alone_ns: int) -> bool:
         """Take a period into account, where the feature was all that it can be about.
@@ -127,11 +129,11 @@ class BusyShare:
         if busy_ns is None or wall_ns <= 0 or alone_ns * 100 < wall_ns * 95:
             return False
         self.periods += 1
-        self._busy_ns += min(max(busy_ns, 0), wall_ns)
-        self._wall_ns += wall_ns
+        self.busy_ns += min(max(busy_ns, 0), wall_ns)
+        self.wall_ns += wall_ns
         return True
 
     @property
     def share(self) -> float | None:
         """Busy time / time, None under ten periods."""
-        return None if self.periods < FEWEST_PERIODS else self._busy_ns / self._wall_ns
+        return None if self.periods < FEWEST_PERIODS else self.busy_ns / self.wall_ns

@@ -61,6 +61,7 @@ class VirtualGpu:
         devices: The devices; give them ``skew_ppm`` or ``offset_ns`` before use.
         log: All kernels and marks, in the order of enqueuing.
         synchronizations: How often somebody waited for a device.
+        tied_to_real_time: Whether kernels take the time that they say.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class VirtualGpu:
         self.devices = self.driver.devices
         self.log = self.driver.log
         self.synchronizations = 0
+        self.tied_to_real_time = tied_to_real_time
         self.Event = functools.partial(VirtualEvent, self)
         self._exchangeable = exchangeable
 

@@ -31,6 +31,24 @@ if TYPE_CHECKING:
 
 _OBSERVING = faults.contained("show a metric")
 _FRAMES_TO_READER = 8
+#: What comes from reading GPUs; absent where nothing is read.
+_OF_READINGS = (
+    catalogue.FEATURE_ENERGY,
+    catalogue.DEVICE_ENERGY,
+    catalogue.DEVICE_OVERLAP_TIME,
+    catalogue.DEVICE_UNTRACKED_UPPER_TIME,
+    catalogue.FEATURE_ALONE_TIME,
+    catalogue.FEATURE_ALONE_BUSY_TIME,
+    catalogue.FEATURE_ALONE_PERIODS,
+    catalogue.NVML_UP,
+    catalogue.HW_GPU_UTILIZATION,
+    catalogue.HW_GPU_MEMORY_USAGE,
+    catalogue.HW_GPU_MEMORY_LIMIT,
+    catalogue.HW_ENERGY,
+    catalogue.HW_POWER,
+    catalogue.HW_TEMPERATURE,
+    catalogue.HW_ERRORS,
+)
 _NO_ATTRIBUTES: dict[str, str] = {}
 
 
@@ -70,6 +88,9 @@ class Instruments:
         self._observe(meter, catalogue.FEATURE_COST, lambda shown: shown.feature_cost)
         self._observe(meter, catalogue.DEVICE_COST, lambda shown: shown.device_cost)
         self._observe(meter, catalogue.DEVICE_PRICE, lambda shown: shown.device_price)
+        self._observe(meter, catalogue.PRICE_INFO, lambda shown: shown.price_info)
+        for metric in _OF_READINGS:
+            self._observe(meter, metric, _readings_of(metric))
         self._observe(meter, catalogue.SDK_UNPRICED_TIME, lambda shown: shown.unpriced_s)
         self._observe(meter, catalogue.SDK_LOST, lambda shown: shown.lost)
         self._observe(meter, catalogue.SDK_UNMEASURED, lambda shown: shown.unmeasured)
@@ -122,7 +143,7 @@ class Instruments:
             self._device_time.record(device_time_s, attributes, context)
 
     def _observe(self, meter: Meter, metric: catalogue.Metric, rows_of: Callable[[Snapshot], Rows]) -> None:
-        counter = metric.kind is not catalogue.Kind.GAUGE
+        counter = metric.kind is catalogue.Kind.COUNTER
 
         def callback(_: CallbackOptions) -> Iterable[Observation]:
             with _OBSERVING:
@@ -134,9 +155,11 @@ class Instruments:
 
         if counter:
             self._counters.append((metric.name, rows_of))
-            meter.create_observable_counter(metric.name, [callback], metric.unit, metric.description)
-        else:
-            meter.create_observable_gauge(metric.name, [callback], metric.unit, metric.description)
+        create = {
+            catalogue.Kind.COUNTER: meter.create_observable_counter,
+            catalogue.Kind.UP_DOWN_COUNTER: meter.create_observable_up_down_counter,
+        }.get(metric.kind, meter.create_observable_gauge)
+        create(metric.name, [callback], metric.unit, metric.description)
 
     def _snapshot_for(self, name: str) -> Snapshot:
         """Return the snapshot of the collection that runs on this thread.
@@ -173,6 +196,10 @@ class Instruments:
             shown.series.add(key)
             observations.append(Observation(value, attributes))
         return observations
+
+
+def _readings_of(metric: catalogue.Metric) -> Callable[[Snapshot], Rows]:
+    return lambda shown: shown.readings.get(metric.name, [])
 
 
 def _histogram(meter: Meter, metric: catalogue.Metric) -> Histogram:

@@ -1,0 +1,303 @@
+"""The GPUs of this node, as this process holds them, reads them and, while it is the publisher, shows them.
+
+The settler tells what is held; the sampler reads the driver on its own thread;
+both meet in :meth:`Hardware.tick`. What the devices cost and draw is published
+by one process a node, what features charged on them by each for its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gputrace import catalogue
+from gputrace.devices.nvml import NvmlSampler
+from gputrace.hardware_features import FeatureReadings
+from gputrace.hardware_gauges import Errors, gauges
+from gputrace.hardware_published import NodeDevice, PublishedDevice
+from gputrace.node import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gputrace.accounts import Account
+    from gputrace.costs import Costs
+    from gputrace.devices.readings import Reading
+    from gputrace.hardware_features import Stretch
+    from gputrace.hardware_published import HeldBetween, Told
+    from gputrace.node import Shared
+
+    Rows = list[tuple[dict[str, str], float]]
+
+_NS_PER_S = 1_000_000_000
+#: How far the clock of a GPU that was never used here may turn out to lie behind the host's.
+_UNSEEN_ERROR_NS = 5_000_000
+_REAP_NS = 1_000_000_000
+_MOST_READINGS = 65_536
+
+
+class Hardware:
+    """The devices of the node. All but the sampler's thread call it under the settler's lock.
+
+    Args:
+        instance_id: ``service.instance.id`` of this process.
+        now_ns: CLOCK_MONOTONIC.
+        agent: This is ``gputrace agent``.
+        standard_metrics: Whether ``hw.*`` is shown.
+        environment: ``os.environ`` by default.
+        sampler: Reads the driver; one of its own by default.
+
+    Attributes:
+        node: This process among those of the node.
+        sampler: Reads the driver.
+        lost: Calls that processes which died accepted and never exported.
+    """
+
+    def __init__(  # noqa: PLR0913 - what it is made of
+        self,
+        instance_id: str,
+        now_ns: int,
+        *,
+        agent: bool = False,
+        standard_metrics: bool = True,
+        environment: Mapping[str, str] | None = None,
+        sampler: NvmlSampler | None = None,
+    ) -> None:
+        self.node = Node(instance_id, now_ns, agent=agent, environment=environment)
+        self.sampler = sampler or NvmlSampler(on_reading=self.take)
+        self.lost = 0
+        self._standard_metrics = standard_metrics
+        self._errors = Errors()
+        self._features = FeatureReadings()
+        self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
+        self._published: dict[str, PublishedDevice] = {}
+        #: Those of this process alone, while another one publishes.
+        self._own: dict[str, PublishedDevice] = {}
+        self._frontiers: dict[str, int] = {}
+        self._names: dict[str, str | None] = {}
+        self._publishing = self._closed = False
+        self._reaped_ns = now_ns
+
+    # --- what this process holds -----------------------------------------------
+
+    def declare(self, account: Account) -> None:
+        """Say that this process may hold a device from here on."""
+        self._names[account.device.id] = account.device.name
+        self.node.ring.declare(account.device.id)
+
+    def start(self, account: Account, at_ns: int) -> None:
+        """Let one more call hold a device."""
+        self.node.ring.start(account.device.id, at_ns)
+        self._features.start(account.device.id, at_ns)
+
+    def stop(self, account: Account, at_ns: int) -> None:
+        """Let one call hold a device no more."""
+        self.node.ring.stop(account.device.id, at_ns)
+        self._features.stop(account.device.id, at_ns)
+
+    def charged(self, account: Account, stretch: Stretch) -> None:
+        """Take note of what this process was charged on a device, now final.
+
+        Args:
+            account: The device.
+            stretch: When, and what.
+        """
+        if stretch.end_ns > stretch.start_ns:
+            self._features.charged(account.device.id, stretch)
+        self.frontier(account, stretch.end_ns)
+
+    def frontier(self, account: Account, at_ns: int) -> None:
+        """Say that every hold of this process on a device up to an instant is known."""
+        device_id = account.device.id
+        self._frontiers[device_id] = max(at_ns, self._frontiers.get(device_id, 0))
+        self.node.ring.frontier(device_id, at_ns)
+
+    def count(self, accepted: int, exported: int) -> None:
+        """Say how many calls this process accepted so far, and how many of them a reader has seen."""
+        self.node.ring.count(accepted, exported)
+
+    # --- the driver ------------------------------------------------------------
+
+    def take(self, reading: Reading) -> None:
+        """Take a reading of the driver, on whichever thread."""
+        self._readings.append(reading)
+
+    # --- one tick --------------------------------------------------------------
+
+    def tick(self, now_ns: int, costs: Costs | None, accounts: Mapping[object, Account]) -> None:
+        """Publish what became known; comes last in a tick of the settler.
+
+        Args:
+            now_ns: The instant T of the tick.
+            costs: Bills it.
+            accounts: The devices of this process.
+        """
+        if self._closed:
+            return
+        errors = [account.error_ns for account in accounts.values() if not account.lost]
+        known = [error for error in errors if error < _NS_PER_S]
+        shared = self.node.tick(now_ns, now_ns - max(known, default=_UNSEEN_ERROR_NS))
+        if self.node.is_publisher is not self._publishing:
+            self._change_role(now_ns)
+        for device_id, increment in shared.items():
+            published = self._known(device_id, increment.charged_ns, now_ns)
+            if increment.overlap_ns:
+                self._features.overlapped(device_id, self.node.final_ns(device_id))
+            if published is not None:
+                self._hold(published, increment, costs)
+        self._distribute()
+        if self._publishing:
+            for published in self._published.values():
+                for told in published.tell(self.node.final_ns(published.device.id), self._held(published)):
+                    self._tell(published, told, costs)
+            self._reap(now_ns)
+        else:
+            self._tell_own()
+        self._errors.count(self.sampler.state())
+
+    def _hold(self, published: PublishedDevice, increment: Shared, costs: Costs | None) -> None:
+        start_ns, end_ns = published.frontier_ns, self.node.final_ns(published.device.id)
+        published.held(increment, end_ns)
+        if costs is not None:
+            costs.bill_state(published, "charged", start_ns, end_ns, increment.charged_ns)
+
+    def _tell(self, published: PublishedDevice, told: Told, costs: Costs | None) -> None:
+        self._features.told(published.device.id, told, alone=True)
+        if costs is not None:
+            split = told.split
+            spent = {"untracked": split.untracked_ns, "idle": split.idle_ns, "unknown": split.unknown_ns}
+            for state, spent_ns in spent.items():
+                costs.bill_state(published, state, told.start_ns, told.end_ns, spent_ns)
+
+    def _tell_own(self) -> None:
+        others: frozenset[str] | None = None
+        for device_id, own in self._own.items():
+            held_here = functools.partial(self._features.held_between, device_id)
+            for told in own.tell(self._frontiers.get(device_id, 0), held_here):
+                if others is None:
+                    others = self._held_by_others()
+                self._features.told(device_id, told, alone=device_id not in others)
+
+    def _held_by_others(self) -> frozenset[str]:
+        return frozenset(device for other in self.node.others() if other.lives for device in other.devices)
+
+    def _distribute(self) -> None:
+        """Give each reading to the device that it is of."""
+        while self._readings:
+            reading = self._readings.popleft()
+            if self._publishing:
+                published = self._published.get(reading.device)
+                if published is None:
+                    published = self._publish(reading.device, reading.start_ns)
+                published.read(reading)
+            elif reading.device in self._frontiers:
+                own = self._own.get(reading.device)
+                if own is None:
+                    device = NodeDevice(reading.device, self._names.get(reading.device))
+                    own = self._own[reading.device] = PublishedDevice(device, reading.start_ns)
+                own.read(reading)
+
+    def _known(self, device_id: str, charged_ns: int, now_ns: int) -> PublishedDevice | None:
+        """Return a device that has begun: its window begins with a holder or with a reading."""
+        published = self._published.get(device_id)
+        if published is None and charged_ns:
+            began_ns = max(self.node.final_ns(device_id) - charged_ns, 0)
+            return self._publish(device_id, min(began_ns, now_ns))
+        return published
+
+    def _publish(self, device_id: str, begins_ns: int) -> PublishedDevice:
+        found = {device.uuid: device for device in self.sampler.devices()}.get(device_id)
+        name = self._names.get(device_id) if found is None or found.name is None else found.name
+        parent = None if found is None else found.parent
+        device = NodeDevice(device_id, name, parent)
+        published = self._published[device_id] = PublishedDevice(device, begins_ns)
+        return published
+
+    def _change_role(self, now_ns: int) -> None:
+        self._publishing = self.node.is_publisher
+        self._readings.clear()
+        self._own.clear()
+        for published in self._published.values():
+            published.begin_anew(now_ns)
+
+    def _held(self, published: PublishedDevice) -> HeldBetween:
+        device_id = published.device.id
+
+        def between(start_ns: int, end_ns: int) -> tuple[int, int] | None:
+            held_ns = self.node.held_between(device_id, start_ns, end_ns)
+            missed_ns = self.node.missed_between(device_id, start_ns, end_ns)
+            return None if held_ns is None or missed_ns is None else (held_ns, missed_ns)
+
+        return between
+
+    def _reap(self, now_ns: int) -> None:
+        if now_ns - self._reaped_ns >= _REAP_NS:
+            self._reaped_ns = now_ns
+            self.lost += sum(dead.lost for dead in self.node.reap())
+
+    # --- beginning and end -----------------------------------------------------
+
+    def run(self, instance_id: str, now_ns: int) -> None:
+        """Start to read the driver; after :meth:`close`, begin anew.
+
+        Args:
+            instance_id: ``service.instance.id`` of this process.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        if self._closed:
+            self._closed = False
+            self.node.reset(instance_id, now_ns)
+            for device_id in self._names:
+                self.node.ring.declare(device_id)
+        self.sampler.start()
+
+    def finish(self, costs: Costs | None) -> None:
+        """Tell the rest, where the driver was never read: no reading will come."""
+        if self._publishing:
+            for published in self._published.values():
+                final_ns = self.node.final_ns(published.device.id)
+                for told in published.tell_all(final_ns, self._held(published)):
+                    self._tell(published, told, costs)
+
+    def close(self, now_ns: int) -> None:
+        """Leave the node, at CLOCK_MONOTONIC ``now_ns``, and read no more."""
+        if not self._closed:
+            self._closed = True
+            self.node.close(now_ns)
+            self.sampler.stop()
+
+    def forget(self) -> None:
+        """Leave everything to the parent, in a forked child."""
+        self.node.forget()
+        self.sampler.reset()
+
+    # --- what is shown ---------------------------------------------------------
+
+    def accounts(self) -> list[Account]:
+        """Return the devices that this process publishes, or did."""
+        return list(self._published.values())
+
+    def rows(self, publisher: str) -> dict[str, Rows]:
+        """Return what to show beside time and cost, by the name of the metric.
+
+        Args:
+            publisher: ``service.instance.id`` of this process.
+        """
+        shown = self._features.rows()
+        devices = {one: one.attributes(publisher) for one in self._published.values()}
+        shown[catalogue.DEVICE_OVERLAP_TIME.name] = [
+            (of, one.overlap_ns / _NS_PER_S) for one, of in devices.items()
+        ]
+        shown[catalogue.DEVICE_UNTRACKED_UPPER_TIME.name] = [
+            (of, one.untracked_upper_ns / _NS_PER_S) for one, of in devices.items()
+        ]
+        shown[catalogue.DEVICE_ENERGY.name] = [
+            ({**of, **by}, drawn_j) for one, of in devices.items() for by, drawn_j in one.energy_j()
+        ]
+        if self._publishing:
+            up = float(self.sampler.state().up)
+            shown[catalogue.NVML_UP.name] = [({catalogue.PUBLISHER: publisher}, up)]
+            if self._standard_metrics:
+                shown.update(gauges(self._published.values(), self.sampler, self._errors))
+        return shown

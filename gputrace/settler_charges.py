@@ -1,0 +1,132 @@
+"""Feeds what happened on devices to the ledger, and counts and bills what comes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputrace.following import START
+from gputrace.hardware_features import Stretch
+from gputrace.ledger import Ledger
+
+if TYPE_CHECKING:
+    from gputrace.accounts import Account, DeviceEvent, Totals
+    from gputrace.costs import Costs
+    from gputrace.following import Followed, Lane
+    from gputrace.hardware import Hardware
+
+
+class Charges:
+    """The calls that take part in the ledger, and what they are charged.
+
+    Args:
+        totals: Where charges are counted.
+        hardware: Tells the other processes of the node what this one holds.
+
+    Attributes:
+        open_calls: The calls that take part, by number.
+        costs: Bills what is charged; None bills nothing.
+    """
+
+    def __init__(self, totals: Totals, hardware: Hardware | None) -> None:
+        self.open_calls: dict[int, Followed] = {}
+        self.costs: Costs | None = None
+        self._totals = totals
+        self._hardware = hardware
+        self._ledger: Ledger[int] = Ledger()
+
+    def open(self, followed: Followed) -> None:
+        """Let a call that has lanes take part, under the nearest open call that it was made in."""
+        call = followed.call
+        ancestor = call.parent
+        # Containers, and what is settled already, are no links of the ledger's chain.
+        while ancestor is not None and getattr(ancestor.settled, "number", 0) not in self.open_calls:
+            ancestor = ancestor.parent
+        root = call if call.root is None else call.root
+        followed.number = call.call_number
+        self.open_calls[followed.number] = followed
+        self._ledger.open(
+            followed.number,
+            root.call_number,
+            None if ancestor is None else ancestor.settled.number,
+            root.site.weight,
+        )
+
+    def close(self, followed: Followed) -> None:
+        """End a call; what it was charged is final."""
+        for lane in followed.lanes:
+            if lane.holding:
+                self.stop(lane, lane.account.frontier_ns)
+        self._ledger.close(followed.number)
+        del self.open_calls[followed.number]
+
+    def charge(self, account: Account, frontier_ns: int) -> None:
+        """Feed the events up to the frontier to the ledger and count the charges."""
+        if account.lost:
+            return
+        events = account.events
+        events.sort(key=_event_order)
+        fed = 0
+        for until_ns in account.instants(frontier_ns):
+            while fed < len(events) and events[fed][0] <= until_ns:
+                self._feed(events[fed])
+                fed += 1
+            self._count(account, until_ns)
+        del events[:fed]
+
+    def _count(self, account: Account, until_ns: int) -> None:
+        """Charge a device up to an instant, and count what is new by series."""
+        device_id, start_ns = account.device.id, account.frontier_ns
+        charged = self._ledger.advance(device_id, until_ns)
+        account.advanced(until_ns, self._ledger.held(device_id))
+        time = self._totals.time
+        counted = []
+        for number, amount in charged.items():
+            followed = self.open_calls[number]  # type: ignore[index]
+            followed.charged += amount
+            timer = followed.call.timer
+            series = self._totals.time_series(
+                followed.call, account, estimated=timer is not None and timer.estimated
+            )
+            time[series] = time.get(series, 0) + amount
+            counted.append((series, amount))
+        if self.costs is not None:
+            self.costs.bill(account, start_ns, until_ns, counted)
+        if self._hardware is not None:
+            self._hardware.charged(account, Stretch(start_ns, until_ns, tuple(counted)))
+
+    def _feed(self, event: DeviceEvent) -> None:
+        at_ns, kind, _, lane = event
+        followed = lane.followed
+        followed.waiting -= 1
+        if lane.broken and not lane.holding:
+            return
+        if kind == START:
+            if lane.skip:
+                lane.skip -= 1
+                return
+            self._start(lane, at_ns)
+            lane.began_ns = at_ns
+        elif not lane.holding:
+            # An empty step: at one instant, stops sort before starts.
+            lane.skip += 1
+        else:
+            self.stop(lane, at_ns)
+            followed.held_ns += at_ns - lane.began_ns
+            lane.began_ns = None
+
+    def _start(self, lane: Lane, at_ns: int) -> None:
+        self._ledger.start(lane.followed.number, lane.account.device.id, at_ns)
+        lane.holding = True
+        if self._hardware is not None:
+            self._hardware.start(lane.account, at_ns)
+
+    def stop(self, lane: Lane, at_ns: int) -> None:
+        """Let a call hold a device no more."""
+        self._ledger.stop(lane.followed.number, lane.account.device.id, at_ns)
+        lane.holding = False
+        if self._hardware is not None:
+            self._hardware.stop(lane.account, at_ns)
+
+
+def _event_order(event: DeviceEvent) -> tuple[int, int, int]:
+    return event[:3]
