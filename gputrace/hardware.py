@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gputrace.accounts import Account
     from gputrace.costs import Costs
+    from gputrace.devices.nvml_devices import NvmlDevice
     from gputrace.devices.readings import Reading
     from gputrace.hardware_features import Stretch
     from gputrace.hardware_published import HeldBetween, Told
@@ -148,6 +149,7 @@ class Hardware:
                 self._hold(published, increment, costs)
         self._distribute()
         if self._publishing:
+            self._look_for_devices(now_ns)
             for published in self._published.values():
                 for told in published.tell(self.node.final_ns(published.device.id), self._held(published)):
                     self._tell(published, told, costs)
@@ -188,9 +190,11 @@ class Hardware:
             reading = self._readings.popleft()
             if self._publishing:
                 published = self._published.get(reading.device)
-                if published is None:
+                named = self._driver_names(reading.device) if published is None else None
+                if named is not None and not named.sliced:
                     published = self._publish(reading.device, reading.start_ns)
-                published.read(reading)
+                if published is not None:
+                    published.read(reading)
             elif reading.device in self._frontiers:
                 own = self._own.get(reading.device)
                 if own is None:
@@ -206,13 +210,24 @@ class Hardware:
             return self._publish(device_id, min(began_ns, now_ns))
         return published
 
+    def _look_for_devices(self, now_ns: int) -> None:
+        """Publish what the driver names, also what it tells nothing else of: that time is unknown.
+
+        Not a GPU that is cut into slices: they are what is used, and each is a device.
+        """
+        for device in self.sampler.devices():
+            if device.uuid not in self._published and not device.sliced:
+                self._publish(device.uuid, now_ns)
+
     def _publish(self, device_id: str, begins_ns: int) -> PublishedDevice:
-        found = {device.uuid: device for device in self.sampler.devices()}.get(device_id)
+        found = self._driver_names(device_id)
         name = self._names.get(device_id) if found is None or found.name is None else found.name
-        parent = None if found is None else found.parent
-        device = NodeDevice(device_id, name, parent)
+        device = NodeDevice(device_id, name, None if found is None else found.parent)
         published = self._published[device_id] = PublishedDevice(device, begins_ns)
         return published
+
+    def _driver_names(self, device_id: str) -> NvmlDevice | None:
+        return next((device for device in self.sampler.devices() if device.uuid == device_id), None)
 
     def _change_role(self, now_ns: int) -> None:
         self._publishing = self.node.is_publisher

@@ -10,6 +10,7 @@ from __future__ import annotations
 # provider, their hook runs first in a forked child, and waits for ever for a lock of the pool's.
 import concurrent.futures.thread  # noqa: F401
 import os
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,11 @@ from gputrace.telemetry import spans
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gputrace.hardware import Hardware
+
 EXIT_TIMEOUT_S = 1.8
+#: ``service.name`` of the agent, where ``OTEL_SERVICE_NAME`` says no other.
+AGENT_NAME = "gputrace-agent"
 
 
 def configure(  # noqa: PLR0913 - one argument a setting
@@ -83,6 +88,43 @@ def configure(  # noqa: PLR0913 - one argument a setting
                 "endpoint and data_dir change nothing",
             )
         _process.start(chosen)
+
+
+def start_agent(
+    *,
+    endpoint: str | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    prices: str | os.PathLike[str] | None = None,
+) -> Hardware | None:
+    """Publish the devices of this node from this process, in the place of the programs on it.
+
+    Args:
+        endpoint: As for ``configure``, likewise the others.
+        data_dir: Folder for files.
+        prices: TOML file with what devices cost.
+
+    Returns:
+        What is published, None where ``OTEL_SDK_DISABLED`` is set.
+
+    Raises:
+        SettingError: A setting cannot be used; the message names it.
+        PriceBookError: The price book cannot be used; the message names file, row and key.
+    """
+    chosen = settings.read(
+        service_name=os.environ.get("OTEL_SERVICE_NAME") or AGENT_NAME,
+        endpoint=endpoint,
+        data_dir=data_dir,
+        prices=prices,
+    )
+    open_costs(chosen)
+    with _process.lock:
+        if chosen.disabled:
+            return None
+        chosen = _process.configured = replace(chosen, agent=True)
+        _process.make_missing_providers(chosen)
+        _process.start(chosen)
+        runtime = _process.runtime
+        return None if runtime is None else runtime.settler.hardware
 
 
 def ensure_started() -> None:
