@@ -16,7 +16,7 @@ from gputrace.devices.nvml import NvmlSampler
 from gputrace.hardware_features import FeatureReadings
 from gputrace.hardware_gauges import Errors, gauges
 from gputrace.hardware_published import NodeDevice, PublishedDevice
-from gputrace.node import Node
+from gputrace.node import Node, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +52,7 @@ class Hardware:
     Attributes:
         node: This process among those of the node.
         sampler: Reads the driver.
+        closed: Nothing is told any more; what this process holds no longer counts.
         lost: Calls that processes which died accepted and never exported.
     """
 
@@ -77,7 +78,7 @@ class Hardware:
         self._own: dict[str, PublishedDevice] = {}
         self._frontiers: dict[str, int] = {}
         self._names: dict[str, str | None] = {}
-        self._publishing = self._closed = False
+        self._publishing = self.closed = False
         self._reaped_ns = now_ns
 
     # --- what this process holds -----------------------------------------------
@@ -134,19 +135,12 @@ class Hardware:
             costs: Bills it.
             accounts: The devices of this process.
         """
-        if self._closed:
-            return
         errors = [account.error_ns for account in accounts.values() if not account.lost]
         known = [error for error in errors if error < _NS_PER_S]
         shared = self.node.tick(now_ns, now_ns - max(known, default=_UNSEEN_ERROR_NS))
         if self.node.is_publisher is not self._publishing:
             self._change_role(now_ns)
-        for device_id, increment in shared.items():
-            published = self._known(device_id, increment.charged_ns, now_ns)
-            if increment.overlap_ns:
-                self._features.overlapped(device_id, self.node.final_ns(device_id))
-            if published is not None:
-                self._hold(published, increment, costs)
+        self._hold_all(shared, costs)
         self._distribute()
         if self._publishing:
             self._look_for_devices(now_ns)
@@ -157,6 +151,14 @@ class Hardware:
         else:
             self._tell_own()
         self._errors.count(self.sampler.state())
+
+    def _hold_all(self, shared: Mapping[str, Shared], costs: Costs | None) -> None:
+        for device_id, increment in shared.items():
+            published = self._known(device_id, increment.charged_ns)
+            if increment.overlap_ns:
+                self._features.overlapped(device_id, self.node.final_ns(device_id))
+            if published is not None:
+                self._hold(published, increment, costs)
 
     def _hold(self, published: PublishedDevice, increment: Shared, costs: Costs | None) -> None:
         start_ns, end_ns = published.frontier_ns, self.node.final_ns(published.device.id)
@@ -202,12 +204,11 @@ class Hardware:
                     own = self._own[reading.device] = PublishedDevice(device, reading.start_ns)
                 own.read(reading)
 
-    def _known(self, device_id: str, charged_ns: int, now_ns: int) -> PublishedDevice | None:
+    def _known(self, device_id: str, charged_ns: int) -> PublishedDevice | None:
         """Return a device that has begun: its window begins with a holder or with a reading."""
         published = self._published.get(device_id)
         if published is None and charged_ns:
-            began_ns = max(self.node.final_ns(device_id) - charged_ns, 0)
-            return self._publish(device_id, min(began_ns, now_ns))
+            return self._publish(device_id, self.node.final_ns(device_id) - charged_ns)
         return published
 
     def _look_for_devices(self, now_ns: int) -> None:
@@ -221,8 +222,13 @@ class Hardware:
 
     def _publish(self, device_id: str, begins_ns: int) -> PublishedDevice:
         found = self._driver_names(device_id)
-        name = self._names.get(device_id) if found is None or found.name is None else found.name
-        device = NodeDevice(device_id, name, None if found is None else found.parent)
+        shown = self.node.taken_over.get(device_id)
+        name = next(
+            (one.name for one in (found, shown) if one is not None and one.name is not None),
+            self._names.get(device_id),
+        )
+        parent = next((one.parent for one in (found, shown) if one is not None), None)
+        device = NodeDevice(device_id, name, parent)
         published = self._published[device_id] = PublishedDevice(device, begins_ns)
         return published
 
@@ -234,7 +240,10 @@ class Hardware:
         self._readings.clear()
         self._own.clear()
         for published in self._published.values():
-            published.begin_anew(now_ns)
+            published.begin_anew(self.node.final_ns(published.device.id) if self._publishing else now_ns)
+        for device_id, shown in self.node.taken_over.items():
+            if self._publishing and device_id not in self._published:
+                self._publish(device_id, shown.final_ns)
 
     def _held(self, published: PublishedDevice) -> HeldBetween:
         device_id = published.device.id
@@ -260,27 +269,42 @@ class Hardware:
             instance_id: ``service.instance.id`` of this process.
             now_ns: CLOCK_MONOTONIC.
         """
-        if self._closed:
-            self._closed = False
+        if self.closed:
+            self.closed = False
             self.node.reset(instance_id, now_ns)
             for device_id in self._names:
                 self.node.ring.declare(device_id)
         self.sampler.start()
 
-    def finish(self, costs: Costs | None) -> None:
-        """Tell the rest, where the driver was never read: no reading will come."""
+    def close(self, now_ns: int, costs: Costs | None) -> None:
+        """Leave the node, with everything told that can be told by now; the next publisher goes on from here.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            costs: Bills it.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        self._hold_all(self.node.conclude(now_ns), costs)
         if self._publishing:
             for published in self._published.values():
                 final_ns = self.node.final_ns(published.device.id)
+                # Where the driver was never read, no reading will come.
                 for told in published.tell_all(final_ns, self._held(published)):
                     self._tell(published, told, costs)
+            self._leave_word()
+            if self.node.is_settled:
+                self.lost += sum(dead.lost for dead in self.node.reap())
+        self.node.leave()
 
-    def close(self, now_ns: int) -> None:
-        """Leave the node, at CLOCK_MONOTONIC ``now_ns``, and read no more."""
-        if not self._closed:
-            self._closed = True
-            self.node.close(now_ns)
-            self.sampler.stop()
+    def _leave_word(self) -> None:
+        self.node.leave_word(
+            {
+                device_id: Shown(self.node.final_ns(device_id), one.device.name, one.parent)
+                for device_id, one in self._published.items()
+            }
+        )
 
     def forget(self) -> None:
         """Leave everything to the parent, in a forked child."""
@@ -299,6 +323,9 @@ class Hardware:
         Args:
             publisher: ``service.instance.id`` of this process.
         """
+        if self._publishing and not self.closed:
+            # What a reader sees now, the next publisher must not show again.
+            self._leave_word()
         shown = self._features.rows()
         devices = {one: one.attributes(publisher) for one in self._published.values()}
         shown[catalogue.DEVICE_OVERLAP_TIME.name] = [

@@ -77,6 +77,7 @@ class PublishedDevice(Account):
         begins_ns: Where its window begins.
 
     Attributes:
+        parent: UUID of the GPU that a slice is cut from.
         overlap_ns: What several processes were charged for at once.
         untracked_upper_ns: Untracked time at the most.
         drawn_uj: Energy of the periods that were read, by source.
@@ -84,7 +85,7 @@ class PublishedDevice(Account):
 
     def __init__(self, device: NodeDevice, begins_ns: int) -> None:
         super().__init__(device, begins_ns)
-        self._parent = device.parent
+        self.parent = device.parent
         self.overlap_ns = 0
         self.untracked_upper_ns = 0
         self.drawn_uj: dict[str, int] = {}
@@ -131,7 +132,8 @@ class PublishedDevice(Account):
             reading = self._waiting.popleft()
             if self._told_ns == self.begins_ns:
                 # Nothing was told yet: the window begins with the first reading, or with a holder before it.
-                self._told_ns = self.begins_ns = min(self.begins_ns, reading.start_ns)
+                began_ns = self.begins_ns if self._states["charged"] else reading.start_ns
+                self._told_ns = self.begins_ns = min(began_ns, reading.start_ns)
             if reading.end_ns <= self._told_ns:
                 continue
             if reading.start_ns > self._told_ns:
@@ -197,7 +199,7 @@ class PublishedDevice(Account):
 
     def attributes(self, publisher: str) -> dict[str, str]:
         """Return the metric attributes of the device."""
-        parent = {} if self._parent is None else {catalogue.HW_PARENT: self._parent}
+        parent = {} if self.parent is None else {catalogue.HW_PARENT: self.parent}
         return {**super().attributes(publisher), **parent}
 
     def states_ns(self) -> dict[str, int]:

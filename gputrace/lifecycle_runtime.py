@@ -198,7 +198,9 @@ class Runtime:
         if self.own is not None:
             deadline = max(deadline, monotonic() + _LEAST_EXPORT_S)
             report_lost(self.own.shutdown(deadline, self.instruments.owes))
-        self.settler.leave_node()
+        if self.settler.hardware is not None:
+            # Last: a driver that hangs takes its time.
+            self.settler.hardware.sampler.stop()
 
     def after_fork(self) -> None:
         """Leave to the parent what is shared with other processes."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gputrace import faults, node_folder, node_layout, node_peers
+from gputrace import faults, node_folder, node_handover, node_layout, node_peers
 from gputrace.node_files import MemoryRing, RingFile
+from gputrace.node_handover import Shown
 from gputrace.node_peers import Dead, Peers, Process
 from gputrace.node_publisher import Publisher
 from gputrace.node_ring import RingWriter
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Dead", "Node", "Process", "Shared"]
+__all__ = ["Dead", "Node", "Process", "Shared", "Shown"]
 
 
 class Node:
@@ -39,6 +40,7 @@ class Node:
         ring: What this process holds goes here.
         instance_id: ``instance_id``; it is ``gputrace.publisher`` while :attr:`is_publisher`.
         folder: Where processes meet, None where this one is alone.
+        taken_over: What the publisher before this one showed, where this process goes on from there.
         why_alone: Why no folder could be shared, None where one is.
     """
 
@@ -64,6 +66,8 @@ class Node:
         self._peers: Peers | None = None
         self._union = Union(now_ns)
         self._overwritten = self._late_ns = 0
+        self._opened_ns = now_ns
+        self.taken_over: dict[str, Shown] = {}
         identity = node_folder.own_identity(instance_id, self._slots)
         try:
             folder = node_folder.find(self._environment)
@@ -116,12 +120,29 @@ class Node:
         holds = self._publisher.try_acquire()
         if holds and self._peers is None:
             self._late_ns += self._union.late_ns
-            self._union = Union(now_ns)
+            begins_ns = self._take_over(now_ns)
             own = self._own if isinstance(self._own, MemoryRing) else None
-            self._peers = Peers(self.folder, own, self._union, now_ns)
+            self._peers = Peers(self.folder, own, self._union, begins_ns)
         elif not holds and self._peers is not None:
             self._leave_role()
         return holds
+
+    def _take_over(self, now_ns: int) -> int:
+        """Go on where the last publisher ended, if this process was there already; return from when on."""
+        shown = {} if self.folder is None else node_handover.read(self.folder)
+        # What ended before this process began was another time, with nobody to speak for it.
+        self.taken_over = {
+            device_id: one for device_id, one in shown.items() if self._opened_ns <= one.final_ns <= now_ns
+        }
+        finals_ns = {device_id: one.final_ns for device_id, one in self.taken_over.items()}
+        begins_ns = min(finals_ns.values(), default=now_ns)
+        self._union = Union(begins_ns, finals_ns)
+        return begins_ns
+
+    def leave_word(self, devices: Mapping[str, Shown]) -> None:
+        """As publisher, tell the next one up to where devices were shown."""
+        if self.is_publisher and self.folder is not None:
+            node_handover.write(self.folder, devices)
 
     def _leave_role(self) -> None:
         if self._peers is not None:
@@ -144,6 +165,11 @@ class Node:
     def missed_between(self, device_id: str, start_ns: int, end_ns: int) -> int | None:
         """Return for how long it will never be known whether any process did, None as above."""
         return self._union.missed_between(device_id, start_ns, end_ns)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that was read of any process waits to become final; for the publisher."""
+        return not self._union.waiting
 
     def reap(self) -> list[Dead]:
         """Return the processes that are gone, each once on a node; for the publisher."""
@@ -170,21 +196,35 @@ class Node:
         self._publisher.release()
         self._own.close()
 
+    def conclude(self, now_ns: int) -> dict[str, Shared]:
+        """Hold nothing more.
+
+        Returns:
+            As publisher, what became final last.
+        """
+        self.ring.close()
+        # The last one out takes the role if nobody has it, and leaves no ring behind.
+        if not self._take_role(now_ns) or self._peers is None:
+            return {}
+        self._peers.read()
+        last = self._union.advance(now_ns)
+        if self.is_settled:
+            # Read to its end. Else, as those of other processes, it waits for the next publisher.
+            self._own.remove()
+        return last
+
     def close(self, now_ns: int) -> dict[str, Shared]:
         """Leave the node, and give the role back.
 
         Returns:
             As publisher, what became final last.
         """
-        self.ring.close()
-        last: dict[str, Shared] = {}
-        # The last one out takes the role if nobody has it, and leaves no file behind.
-        if self._take_role(now_ns) and self._peers is not None:
-            self._peers.read()
-            last = self._union.advance(now_ns)
-            # Read to its end. Those of other processes wait for the next publisher.
-            self._own.remove()
+        last = self.conclude(now_ns)
+        self.leave()
+        return last
+
+    def leave(self) -> None:
+        """Give the role back; after :meth:`conclude`."""
         self._leave_role()
         self._publisher.release()
         self._own.close()
-        return last

@@ -8,7 +8,10 @@ said is never taken back.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: Pieces of time that a device remembers, for questions about the past.
 KEPT_PIECES = 65_536
@@ -105,15 +108,17 @@ class Union:
 
     Args:
         begins_ns: What lies before is no concern of this union.
+        finals_ns: By device, up to where another union has said it already.
 
     Attributes:
         late_ns: Held time that came after the device was final there: of a process that held a device
             before it could say so. It is in no increment.
     """
 
-    def __init__(self, begins_ns: int) -> None:
+    def __init__(self, begins_ns: int, finals_ns: Mapping[str, int] | None = None) -> None:
         self.late_ns = 0
         self._begins_ns = begins_ns
+        self._finals_ns = dict(finals_ns or {})
         self._devices: dict[str, _Device] = {}
         self._frontiers: dict[object, dict[str, int]] = {}
         self._floors: dict[object, int] = {}
@@ -140,7 +145,8 @@ class Union:
     def hold(self, process: object, device_id: str, start_ns: int, end_ns: int) -> None:
         """Add a stretch in which a process held a device; each process's come in order."""
         device = self._device(device_id)
-        start_ns = max(start_ns, device.ends_ns.get(process, start_ns), self._begins_ns)
+        begins_ns = self._finals_ns.get(device_id, self._begins_ns)
+        start_ns = max(start_ns, device.ends_ns.get(process, start_ns), begins_ns)
         if end_ns <= start_ns:
             return
         device.ends_ns[process] = end_ns
@@ -187,7 +193,9 @@ class Union:
     def final_ns(self, device_id: str) -> int:
         """Return up to where a device is final; one that nobody named is free until there."""
         device = self._devices.get(device_id)
-        return self._unnamed_ns if device is None else device.final_ns
+        if device is None:
+            return self._finals_ns.get(device_id, self._unnamed_ns)
+        return device.final_ns
 
     def held_between(self, device_id: str, start_ns: int, end_ns: int) -> int | None:
         """Return for how long some process held a device between two instants.
@@ -213,7 +221,8 @@ class Union:
     def _device(self, device_id: str) -> _Device:
         device = self._devices.get(device_id)
         if device is None:
-            device = self._devices[device_id] = _Device(self._begins_ns, self._unnamed_ns)
+            final_ns = self._finals_ns.get(device_id, self._unnamed_ns)
+            device = self._devices[device_id] = _Device(self._begins_ns, final_ns)
         return device
 
 

@@ -116,14 +116,10 @@ class Settler:
         self.tick()
         if self.hardware is not None:
             with self._state_lock:
-                self.hardware.finish(self._charges.costs)
-
-    def leave_node(self) -> None:
-        """Tell the other processes of the node that this one ends: what it settled was exported."""
-        if self.hardware is not None:
-            with self._state_lock:
+                # What was settled is exported next.
                 self.hardware.count(self._accepted, self._concluded)
-                self.hardware.close(self._clock())
+                self.hardware.close(self._clock(), self._charges.costs)
+                self._count_lost(self.hardware)
 
     def _run(self) -> None:
         while not self._stopping:
@@ -197,6 +193,9 @@ class Settler:
             self._settling = False
 
     def _settle_once(self, *, users_thread: bool) -> None:
+        if self.hardware is not None and self.hardware.closed:
+            # What is charged from here on, nobody would show for the devices.
+            return
         now_ns = self._clock()
         for account in self.accounts.values():
             account.sample(now_ns)
@@ -223,6 +222,9 @@ class Settler:
                 hardware.frontier(account, now_ns)
         hardware.count(self._accepted, self._shown)
         hardware.tick(now_ns, self._charges.costs, self.accounts)
+        self._count_lost(hardware)
+
+    def _count_lost(self, hardware: Hardware) -> None:
         if hardware.lost:
             self.totals.lost[PROCESS_DIED] = hardware.lost
 

@@ -1,0 +1,50 @@
+"""What one publisher leaves to the next: up to where it showed each device, so that none is shown twice."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from gputrace import faults, node_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_FILE = "published.json"
+_WRITING = faults.contained("leave word for the next publisher")
+
+
+class Shown(NamedTuple):
+    """A device as the last publisher showed it.
+
+    Attributes:
+        final_ns: Up to here on CLOCK_MONOTONIC.
+        name: Product name, None where unknown.
+        parent: UUID of the GPU that a slice is cut from.
+    """
+
+    final_ns: int
+    name: str | None = None
+    parent: str | None = None
+
+
+def write(folder: Path, devices: Mapping[str, Shown]) -> None:
+    """Leave word for the next publisher; whoever reads it finds all of it or what was there before."""
+    with _WRITING:
+        path = folder / _FILE
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps({"boot": node_folder.boot_id(), "devices": devices}))
+        os.replace(unfinished, path)  # noqa: PTH105 - os.replace says that it replaces
+
+
+def read(folder: Path) -> dict[str, Shown]:
+    """Return what the last publisher showed, nothing where that cannot be known."""
+    try:
+        found = json.loads((folder / _FILE).read_text())
+        if found["boot"] != node_folder.boot_id():
+            return {}
+        return {str(device): Shown(*shown) for device, shown in found["devices"].items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
