@@ -81,6 +81,8 @@ class PublishedDevice(Account):
         overlap_ns: What several processes were charged for at once.
         untracked_upper_ns: Untracked time at the most.
         drawn_uj: Energy of the periods that were read, by source.
+        utilisation: When the device was last read, and the busy share of that period.
+        told_ns: Length of the time that was told, and how much of it was held.
     """
 
     def __init__(self, device: NodeDevice, begins_ns: int) -> None:
@@ -93,6 +95,7 @@ class PublishedDevice(Account):
         self._states = dict.fromkeys(catalogue.DEVICE_STATES, 0)
         self._energy_uj: dict[tuple[str, str], dict[str, int]] = {}
         self._idle_power = IdlePower()
+        self.told_ns = (0, 0)
         self._told_ns = begins_ns
         self._waiting: deque[Reading] = deque(maxlen=1_024)
 
@@ -166,6 +169,7 @@ class PublishedDevice(Account):
         self._states["idle"] += split.idle_ns
         self._states["unknown"] += split.unknown_ns
         self.untracked_upper_ns += split.untracked_upper_ns
+        self.told_ns = (self.told_ns[0] + wall_ns, self.told_ns[1] + split.charged_ns)
         energy = None
         if reading is not None:
             if reading.busy_ns is not None:

@@ -206,7 +206,8 @@ class Node:
         # The last one out takes the role if nobody has it, and leaves no ring behind.
         if not self._take_role(now_ns) or self._peers is None:
             return {}
-        self._peers.read()
+        # There is no later tick in which to find that a process is gone.
+        self._peers.read(quiet_ns=0)
         last = self._union.advance(now_ns)
         if self.is_settled:
             # Read to its end. Else, as those of other processes, it waits for the next publisher.

@@ -52,11 +52,16 @@ class _Peer:
         self._ring = ring
         self.reader = reader
 
-    def read(self, union: Union) -> None:
-        """Read what is new; if it is gone, for the last time."""
+    def read(self, union: Union, quiet_ns: int = QUIET_NS) -> None:
+        """Read what is new; if it is gone, for the last time.
+
+        Args:
+            union: What is read goes there.
+            quiet_ns: If it was silent for so long it is looked after.
+        """
         if self.dead is not None:
             return
-        is_gone = self._is_gone()
+        is_gone = self._is_gone(quiet_ns)
         # After it was found gone: nothing comes behind this.
         if self._read_into(union) or is_gone:
             state = read_state(self.reader.read_at)
@@ -72,10 +77,10 @@ class _Peer:
             self._ring.close()
             self._ring = None
 
-    def _is_gone(self) -> bool:
+    def _is_gone(self, quiet_ns: int) -> bool:
         state = read_state(self.reader.read_at)
         heartbeat_ns = 0 if state is None else state.heartbeat_ns
-        return self._ring is not None and monotonic_ns() - heartbeat_ns > QUIET_NS and not self._ring.lives()
+        return self._ring is not None and monotonic_ns() - heartbeat_ns > quiet_ns and not self._ring.lives()
 
     def _read_into(self, union: Union) -> bool:
         reading = self.reader.read()
@@ -117,8 +122,12 @@ class Peers:
         """Records that were overwritten before they were read."""
         return self._overwritten + sum(peer.reader.overwritten for peer in self._peers.values())
 
-    def read(self) -> None:
-        """Read what is new of every process. The instant to advance to is taken before."""
+    def read(self, quiet_ns: int = QUIET_NS) -> None:
+        """Read what is new of every process. The instant to advance to is taken before.
+
+        Args:
+            quiet_ns: Those that were silent for so long are looked after.
+        """
         if self._folder is not None:
             self._scan(self._folder)
         living = [peer for peer in self._peers.values() if peer.dead is None]
@@ -126,7 +135,7 @@ class Peers:
         last_ns = min((peer.known_ns for peer in living), default=0)
         for peer in living:
             if not is_full or peer.known_ns == last_ns:
-                peer.read(self._union)
+                peer.read(self._union, quiet_ns)
 
     def reap(self) -> list[Dead]:
         """Remove what dead processes left, and return them: each to one reaper alone."""
