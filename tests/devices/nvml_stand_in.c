@@ -9,7 +9,7 @@
  *                              whatever was drawn; field_result answers each field by itself; crowded: so many times
  *                              the processes are more than were told a moment ago; stride: bytes of an entry in the
  *                              list of running processes
- *   sample D TIMESTAMP VALUE   put a sample into the utilisation buffer
+ *   sample D TIMESTAMP VALUE   put a sample into the utilisation buffer, which is told whatever was seen before
  *   process D PID UTIL         a process that is busy from now on; UTIL 0 ends it
  *   clock US | advance US      a clock of its own from here on, microseconds since the epoch
  *   step US                    somebody sets that clock: it jumps by US, and no time passes
@@ -40,6 +40,7 @@ typedef struct device {
     u64 power_mw, util, temperature, used, total, limit_mw, energy_nj, since_us, frozen, frozen_mj, period_us;
     u64 value_type, junk, busy, sampled_us, number, counter_mj, field_result, crowded, stride;
     sample_t ring[RING];
+    char by_hand[RING];
     unsigned pids[MOST_PROCESSES], pid_util[MOST_PROCESSES];
     int slices;
 } device;
@@ -68,6 +69,7 @@ static void catch_up(device *d) {
     while (d->sampled_us + d->period_us <= now) {
         u64 end = d->sampled_us + d->period_us;
         d->busy += d->util * (end - at);
+        d->by_hand[d->number % RING] = 0;
         sample_t *one = &d->ring[d->number++ % RING];
         one->timestamp = end;
         one->value.ull = d->busy / d->period_us;
@@ -175,6 +177,7 @@ static void command(const char *line) {
     else if (sscanf(line, "sample %63s %llu %llu", a, &x, &y) == 3) {
         device *d = named(a);
         catch_up(d);
+        d->by_hand[d->number % RING] = 1;
         sample_t *one = &d->ring[d->number++ % RING];
         one->timestamp = x, one->value.ull = y;
     } else if (sscanf(line, "process %63s %llu %llu", a, &x, &y) == 3) set_process(named(a), (unsigned)x, (unsigned)y);
@@ -401,7 +404,7 @@ int nvmlDeviceGetSamples(device *d, unsigned kind, u64 last_seen, unsigned *type
     unsigned filled = 0;
     u64 first = d->number > RING ? d->number - RING : 0;
     for (u64 i = first; i < d->number && filled < *count; i++)
-        if (d->ring[i % RING].timestamp > last_seen) samples[filled++] = d->ring[i % RING];
+        if (d->by_hand[i % RING] || d->ring[i % RING].timestamp > last_seen) samples[filled++] = d->ring[i % RING];
     *count = filled;
     return leave(filled ? SUCCESS : NOT_FOUND);
 }
@@ -446,8 +449,11 @@ int nvmlDeviceGetProcessUtilization(device *d, process_sample_t *found, unsigned
     unsigned filled = 0, room = *count;
     if (found && d->crowded) d->crowded--, room = 0;
     if (!found || room < RING) { *count = RING; return leave(INSUFFICIENT_SIZE); }
+    /* No process, more than all of the GPU, or a moment long gone (nvtop#110). */
     for (; d->junk && filled < 100; filled++)
-        found[filled] = (process_sample_t){0xdeadbeef, filled * 977, 4000 + filled, 7777, 0, 0};
+        found[filled] = (process_sample_t){
+            filled % 3 == 0 ? 0xdeadbeef : 5000 + filled, filled % 3 == 2 ? filled * 977 : d->sampled_us,
+            filled % 3 == 1 ? 4000 + filled : 50, 7777, 0, 0};
     for (int i = 0; i < MOST_PROCESSES; i++)
         if (d->pid_util[i] && d->sampled_us > last_seen)
             /* Each process has its own instants (go-nvml#51). */

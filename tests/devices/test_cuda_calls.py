@@ -49,6 +49,10 @@ def in_thread(function: Callable[[], Any]) -> Any:
         return pool.submit(function).result()
 
 
+#: The second runs beside the first, within it: for that moment the first, which it is part of, pays nothing.
+CHARGED = (("first", 7), ("fourth", 1), ("second", 1), ("third", 1))
+
+
 def test_an_event_is_not_used_again_before_both_of_its_pair_were_read(
     gpu: VirtualGpu, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,18 +66,29 @@ def test_an_event_is_not_used_again_before_both_of_its_pair_were_read(
     monkeypatch.setattr(gpu, "Event", counting)
     with gputrace.span("first"):
         gpu.launch(8 * MS)
-    gpu.advance(MS)
-    # Its start has happened and is read here, its end has not.
-    assert charges(recorder) == []
-    assert len(made) == 3  # the pair, and a reference
-    with gputrace.span("second"):
+        gpu.advance(MS)
+        # Its start has happened and is read here, its end has not even been recorded.
+        assert charges(recorder) == []
+        assert len(made) == 2  # its start, and a reference
+        with gpu.stream(gpu.Stream()), gputrace.span("second"):
+            gpu.launch(MS)
+        assert len(made) == 4
+    assert len(made) == 5
+    gpu.advance(2 * MS)
+    # The same of one that was left: the second is read, the end of the first is not.
+    assert charges(recorder) == [("second", "ok", MS)]
+    with gputrace.span("third"):
         gpu.launch(MS)
     assert len(made) == 5
+    with gputrace.span("fourth"):
+        gpu.launch(MS)
+    assert len(made) == 7
     gpu.advance(20 * MS)
-    assert charges(recorder) == [("first", "ok", 8 * MS), ("second", "ok", MS)]
-    with gputrace.span("third"), gputrace.span("inside"):
-        gpu.launch(MS)
-    assert len(made) == 5
+    assert charges(recorder) == [(name, "ok", ns * MS) for name, ns in CHARGED]
+    for name in ("fifth", "sixth", "seventh"):
+        with gputrace.span(name):
+            gpu.launch(MS)
+    assert len(made) == 7
 
 
 def test_a_stream_of_steps_gives_its_events_back_pair_by_pair(gpu: VirtualGpu, recorder: Recorder) -> None:

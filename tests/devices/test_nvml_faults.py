@@ -143,6 +143,32 @@ def test_every_error_of_a_slice(driver: Any, call: str) -> None:
         sampler.stop()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nvmlDeviceGetGpuInstanceId",
+        "nvmlDeviceGetComputeInstanceId",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetMemoryInfo",
+    ],
+)
+def test_an_error_of_a_slice_costs_neither_its_gpu_nor_the_other_slice(driver: Any, call: str) -> None:
+    for code in set(ERRORS.values()) - nvml_library.LIBRARY_GONE:
+        driver.start()
+        driver.script("mig 0 2", f"fail {call} 0:0 {code}")
+        sampler = stand_in.make(driver)
+        readings = sampler.sample_once() + poll(sampler, driver, 5)
+        assert_true(readings)
+        assert_shown(sampler)
+        assert [reading.energy_j for reading in of(readings, GPU0)[1:]] == [300] * 4, code
+        (other,) = [one for one in sampler.devices() if (one.parent, one.gpu_instance) == (GPU0, 8)]
+        shown = sampler.latest(other.uuid)
+        assert shown is not None
+        assert shown.memory_used_bytes == 20 << 30, code
+        sampler.stop()
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_after_an_error_everything_is_read_again(driver: Any, call: str) -> None:
     for code in set(ERRORS.values()) - nvml_library.PERMANENT:

@@ -42,6 +42,9 @@ def test_nvtop_110_junk_samples_are_dropped(sampler: NvmlSampler, driver: Any) -
     unknown = sum(reading.wall_ns for reading in readings if reading.busy_ns is None)
     assert 0 < unknown <= 100_000_000
     assert sum(reading.busy_ns or 0 for reading in readings) * 10 == (S - unknown) * 4
+    # Nor do those of the future hide what comes next, though the driver tells them again and again.
+    after = of(poll(sampler, driver, 5), GPU0)
+    assert [(reading.wall_ns, reading.busy_ns) for reading in after] == [(S, 400_000_000)] * 5
 
 
 def test_nvidia_container_toolkit_48_after_daemon_reload_the_library_is_opened_anew(
