@@ -66,7 +66,7 @@ class Lane:
         while self.read < seen:
             mark: Any = marks[self.read - dropped]
             if mark is None or self.broken:
-                self.broken = True
+                self._break_off()
                 self.read += 1
                 continue
             if self.slot is None:
@@ -90,6 +90,15 @@ class Lane:
             followed.waiting += 1
             self.read += 1
         return True
+
+    def _break_off(self) -> None:
+        """A mark could not be recorded: what was charged stands, and nothing beyond it is known."""
+        if not self.broken and self.read & 1:
+            # Not left open until the call is concluded, which may be long after its end.
+            account = self.account
+            account.events.append((max(account.frontier_ns, self.fed_ns), STOP, self.order, self))
+            self.followed.waiting += 1
+        self.broken = True
 
 
 class Followed:

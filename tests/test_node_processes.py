@@ -12,6 +12,8 @@ from time import monotonic, monotonic_ns, sleep
 
 import pytest
 
+from gputrace.devices.readings import split_time
+
 MS = 1_000_000
 # For what hangs: nothing here is judged by time.
 PATIENCE_S = 60
@@ -128,6 +130,28 @@ def test_two_on_one_device_all_the_time_are_charged_once(start, began):
     assert (first.others(), second.others()) == (["b"], ["a"])
     assert second.holder() == "a"
     assert first.held("GPU-1", began, began + 20 * MS) == 10 * MS
+
+
+def test_dcgm_exporter_587_processes_that_share_a_gpu_by_time_slices_sum_to_one_gpu(start, began):
+    """dcgm-exporter#582: each of two pods was shown the whole device, so that their sum was two of it.
+
+    The driver calls the device 90 % busy, to both. One of them publishes that, against the union of what
+    both held; what each was charged by itself, less the overlap, is what the device was charged.
+    """
+    first, second = start("a", "b")
+    wall = 100 * MS
+    held = {first: (began, began + 60 * MS), second: (began + 30 * MS, began + 80 * MS)}
+    for worker, stretch in held.items():
+        worker.hold(*stretch)
+        worker.frontier("GPU-1", began + wall)
+    published = [worker.tick(began + wall) for worker in (second, first)]
+    assert published == [{}, {"GPU-1": [80 * MS, 30 * MS, 0]}]
+    ((charged, overlap, _),) = published[1].values()
+    assert sum(end - begin for begin, end in held.values()) - overlap == charged
+    parts = split_time(wall, first.held("GPU-1", began, began + wall), wall * 90 // 100)
+    assert (parts.charged_ns, parts.untracked_ns, parts.idle_ns) == (80 * MS, 10 * MS, 10 * MS)
+    # Nobody else may read it: two readers would publish two devices.
+    assert [worker.role() for worker in (first, second)] == [True, False]
 
 
 def test_without_a_shared_folder_each_publishes_for_itself(start, began, tmp_path):

@@ -17,6 +17,7 @@ UNINITIALIZED = 1
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
 DRIVER_NOT_LOADED = 9
 TIMEOUT = 10
 LIBRARY_NOT_FOUND = 12
@@ -56,6 +57,10 @@ _WORDS = {
     NO_PERMISSION: (
         "the driver refuses access",
         "run as a user who may open /dev/nvidia*, or in a container that was given the GPU",
+    ),
+    INSUFFICIENT_SIZE: (
+        "there was more to tell than the driver had room for",
+        "none needed: it is asked again",
     ),
     DRIVER_NOT_LOADED: ("the NVIDIA driver is not loaded", "load it (`modprobe nvidia`); see `nvidia-smi`"),
     TIMEOUT: ("the driver took too long", "none needed: it is asked again"),

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputrace.devices import nvml_library
-from gputrace.devices.nvml_library import ARGUMENT_VERSION_MISMATCH, JUNK, NOT_FOUND, RefusedError
+from gputrace.devices.nvml_library import (
+    ARGUMENT_VERSION_MISMATCH,
+    INSUFFICIENT_SIZE,
+    JUNK,
+    NOT_FOUND,
+    RefusedError,
+)
 from gputrace.devices.nvml_samples import AHEAD_US
 
 if TYPE_CHECKING:
@@ -20,6 +26,10 @@ if TYPE_CHECKING:
 #: The kernel's PID_MAX_LIMIT.
 _LARGEST_PID = 1 << 22
 _WHOLE = 100
+#: The driver is asked for the size first: processes that began in between may not fit (go-nvml#11).
+_TRIES = 3
+#: The kernel's PROC_PID_INIT_INO: the namespace of processes that the whole machine begins with.
+_HOST_NAMESPACE = "pid:[4026531836]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,7 @@ def activity(handle: Any, last_seen_us: int, now_us: int) -> list[ProcessActivit
         RefusedError: It cannot be told: on slices, without permission, or since all that came was junk.
     """
     try:
-        samples = nvml_library.call("nvmlDeviceGetProcessUtilization", handle, last_seen_us)
+        samples = _call("nvmlDeviceGetProcessUtilization", handle, last_seen_us)
     except RefusedError as error:
         if error.code == NOT_FOUND:
             return []
@@ -77,7 +87,7 @@ def running(handle: Any) -> list[int]:
     Raises:
         RefusedError: It cannot be told, or what came is scrambled.
     """
-    found = nvml_library.call("nvmlDeviceGetComputeRunningProcesses", handle)
+    found = _call("nvmlDeviceGetComputeRunningProcesses", handle)
     if len(found) > 1 and hasattr(found[0], "usedGpuCcProtectedMemory"):
         # The struct of driver 535.43 alone, which nvidia-ml-py 12.535 gives to every driver: beyond the first
         # process it reads beside the mark, and some of what it reads there looks like an id.
@@ -89,25 +99,40 @@ def running(handle: Any) -> list[int]:
     return pids
 
 
-def host_pid(status: str | None = None) -> int | None:
+def _call(name: str, *arguments: object) -> Any:
+    """Call a function that answers a list, again where the list has grown since its size was asked for."""
+    for _ in range(_TRIES - 1):
+        try:
+            return nvml_library.call(name, *arguments)
+        except RefusedError as error:
+            if error.code != INSUFFICIENT_SIZE:
+                raise
+    return nvml_library.call(name, *arguments)
+
+
+def host_pid(status: str | None = None, namespace: str | None = None) -> int | None:
     """Return the id of this process on the host, None where that cannot be known.
 
     Args:
         status: What stands in ``/proc/self/status``.
+        namespace: Where ``/proc/self/ns/pid`` leads.
 
     Returns:
-        The id in the outermost namespace that is visible. In a container only the inner
-        ones are: then the ids that the driver tells mean nothing here.
+        The id in the outermost namespace that is visible. In a container only the inner one
+        is: that id means nothing to the driver, or some other process.
     """
-    if status is None:
-        try:
+    try:
+        if status is None:
             status = Path("/proc/self/status").read_text(encoding="utf-8")
-        except OSError:
-            return None
+        if namespace is None:
+            namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
     for line in status.splitlines():
         name, _, rest = line.partition(":")
-        if name == "NSpid" and rest.split():
-            return int(rest.split()[0])
+        if name == "NSpid":
+            ids = [int(one) for one in rest.split()]
+            return ids[0] if ids and (len(ids) > 1 or namespace == _HOST_NAMESPACE) else None
     return None
 
 

@@ -4,9 +4,12 @@
  *
  *   gpus N                     start anew with N healthy GPUs
  *   mig G N                    slice GPU G in N
- *   set D FIELD VALUE          power_mw, util, temperature, used, total, limit_mw, energy_mj, frozen, period_us, pid,
- *                              value_type, junk; uuid and name take text
- *   sample D TIMESTAMP VALUE   put a sample into the utilisation buffer
+ *   set D FIELD VALUE          power_mw, util, temperature, used, total, limit_mw, energy_mj, frozen, period_us,
+ *                              value_type, junk; uuid and name take text; counter_mj is what the energy counter shows,
+ *                              whatever was drawn; field_result answers each field by itself; crowded: so many times
+ *                              the processes are more than were told a moment ago; stride: bytes of an entry in the
+ *                              list of running processes
+ *   sample D TIMESTAMP VALUE   put a sample into the utilisation buffer, which is told whatever was seen before
  *   process D PID UTIL         a process that is busy from now on; UTIL 0 ends it
  *   clock US | advance US      a clock of its own from here on, microseconds since the epoch
  *   step US                    somebody sets that clock: it jumps by US, and no time passes
@@ -35,8 +38,9 @@ typedef struct device {
     int gpu, slice; /* slice is -1 for a whole GPU */
     char uuid[96], name[96];
     u64 power_mw, util, temperature, used, total, limit_mw, energy_nj, since_us, frozen, frozen_mj, period_us;
-    u64 value_type, junk, busy, sampled_us, number;
+    u64 value_type, junk, busy, sampled_us, number, counter_mj, field_result, crowded, stride;
     sample_t ring[RING];
+    char by_hand[RING];
     unsigned pids[MOST_PROCESSES], pid_util[MOST_PROCESSES];
     int slices;
 } device;
@@ -65,6 +69,7 @@ static void catch_up(device *d) {
     while (d->sampled_us + d->period_us <= now) {
         u64 end = d->sampled_us + d->period_us;
         d->busy += d->util * (end - at);
+        d->by_hand[d->number % RING] = 0;
         sample_t *one = &d->ring[d->number++ % RING];
         one->timestamp = end;
         one->value.ull = d->busy / d->period_us;
@@ -81,7 +86,7 @@ static void make(int gpu, int slice) {
     d->gpu = gpu, d->slice = slice;
     d->since_us = d->sampled_us = now_us();
     d->power_mw = 300000, d->util = 40, d->temperature = 55, d->limit_mw = 700000, d->period_us = 100000, d->value_type = 1;
-    d->used = 20ull << 30, d->total = 80ull << 30;
+    d->used = 20ull << 30, d->total = 80ull << 30, d->stride = sizeof(process_t);
     if (slice < 0) sprintf(d->uuid, "GPU-%08d-1111-2222-3333-444444444444", gpu);
     else sprintf(d->uuid, "MIG-%08d-%04d-5555-6666-777777777777", gpu, slice);
     strcpy(d->name, slice < 0 ? "NVIDIA H100 80GB HBM3" : "NVIDIA H100 80GB HBM3 MIG 1g.10gb");
@@ -109,6 +114,11 @@ static void set(device *d, const char *field, const char *text) {
     else if (!strcmp(field, "period_us")) d->period_us = value;
     else if (!strcmp(field, "value_type")) d->value_type = value;
     else if (!strcmp(field, "junk")) d->junk = value;
+    else if (!strcmp(field, "counter_mj")) d->counter_mj = value;
+    else if (!strcmp(field, "field_result")) d->field_result = value;
+    else if (!strcmp(field, "crowded")) d->crowded = value;
+    else if (!strcmp(field, "stride")) d->stride = value;
+    else fprintf(stderr, "nvml stand-in: no device has %s\n", field), abort();
 }
 
 static void set_process(device *d, unsigned pid, unsigned util) {
@@ -167,6 +177,7 @@ static void command(const char *line) {
     else if (sscanf(line, "sample %63s %llu %llu", a, &x, &y) == 3) {
         device *d = named(a);
         catch_up(d);
+        d->by_hand[d->number % RING] = 1;
         sample_t *one = &d->ring[d->number++ % RING];
         one->timestamp = x, one->value.ull = y;
     } else if (sscanf(line, "process %63s %llu %llu", a, &x, &y) == 3) set_process(named(a), (unsigned)x, (unsigned)y);
@@ -368,7 +379,7 @@ int nvmlDeviceGetEnforcedPowerLimit(device *d, unsigned *milliwatts) {
 int nvmlDeviceGetTotalEnergyConsumption(device *d, u64 *millijoules) {
     ENTER(d);
     GPU_ONLY(d);
-    *millijoules = d->frozen ? d->frozen_mj : d->energy_nj / 1000000;
+    *millijoules = d->counter_mj ? d->counter_mj : d->frozen ? d->frozen_mj : d->energy_nj / 1000000;
     return leave(SUCCESS);
 }
 
@@ -377,8 +388,8 @@ int nvmlDeviceGetFieldValues(device *d, int count, field_t *fields) {
     GPU_ONLY(d);
     for (int i = 0; i < count; i++) {
         int known = fields[i].field == 185 || fields[i].field == 186;
-        fields[i].result = known ? SUCCESS : NOT_SUPPORTED;
-        fields[i].type = 1, fields[i].timestamp = (int64_t)now_us(), fields[i].value = d->power_mw;
+        fields[i].result = known ? (int)d->field_result : NOT_SUPPORTED;
+        fields[i].type = 1, fields[i].timestamp = (int64_t)now_us(), fields[i].value = fields[i].result ? 0 : d->power_mw;
     }
     return leave(SUCCESS);
 }
@@ -393,7 +404,7 @@ int nvmlDeviceGetSamples(device *d, unsigned kind, u64 last_seen, unsigned *type
     unsigned filled = 0;
     u64 first = d->number > RING ? d->number - RING : 0;
     for (u64 i = first; i < d->number && filled < *count; i++)
-        if (d->ring[i % RING].timestamp > last_seen) samples[filled++] = d->ring[i % RING];
+        if (d->by_hand[i % RING] || d->ring[i % RING].timestamp > last_seen) samples[filled++] = d->ring[i % RING];
     *count = filled;
     return leave(filled ? SUCCESS : NOT_FOUND);
 }
@@ -436,9 +447,13 @@ int nvmlDeviceGetProcessUtilization(device *d, process_sample_t *found, unsigned
     ENTER(d);
     WHOLE_ONLY(d);
     unsigned filled = 0, room = *count;
+    if (found && d->crowded) d->crowded--, room = 0;
     if (!found || room < RING) { *count = RING; return leave(INSUFFICIENT_SIZE); }
+    /* No process, more than all of the GPU, or a moment long gone (nvtop#110). */
     for (; d->junk && filled < 100; filled++)
-        found[filled] = (process_sample_t){0xdeadbeef, filled * 977, 4000 + filled, 7777, 0, 0};
+        found[filled] = (process_sample_t){
+            filled % 3 == 0 ? 0xdeadbeef : 5000 + filled, filled % 3 == 2 ? filled * 977 : d->sampled_us,
+            filled % 3 == 1 ? 4000 + filled : 50, 7777, 0, 0};
     for (int i = 0; i < MOST_PROCESSES; i++)
         if (d->pid_util[i] && d->sampled_us > last_seen)
             /* Each process has its own instants (go-nvml#51). */
@@ -447,14 +462,19 @@ int nvmlDeviceGetProcessUtilization(device *d, process_sample_t *found, unsigned
     return leave(filled ? SUCCESS : NOT_FOUND);
 }
 
+#ifndef OLD_DRIVER
 int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *count, process_t *found) {
     ENTER(d);
     unsigned room = *count, there = 0;
     for (int i = 0; i < MOST_PROCESSES; i++) {
         if (!d->pids[i]) continue;
-        if (found && there < room) found[there] = (process_t){d->pids[i], 1 << 20, ~0u, ~0u};
+        /* Entries of another size than the caller's are another version of the struct (nvitop#75). */
+        process_t one = {d->pids[i], 300 << 20, ~0u, ~0u};
+        if (found && there < room) memcpy((char *)found + there * d->stride, &one, d->stride);
         there++;
     }
+    if (found && d->crowded) d->crowded--, room = 0;
     *count = there;
     return leave(there > room ? INSUFFICIENT_SIZE : SUCCESS);
 }
+#endif

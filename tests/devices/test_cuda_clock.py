@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from gputrace.devices import cuda
 from gputrace.devices.base import NotReadableError
 from gputrace.devices.cuda_clock import NARROW_NS, SLACK_NS, HostMapping, ns_between
-from gputrace.devices.virtual import VirtualClock, VirtualGpu
+from gputrace.devices.virtual import VirtualClock, VirtualEvent, VirtualGpu
 
 if TYPE_CHECKING:
     from gputrace.devices.base import Mark
@@ -170,6 +170,32 @@ def test_after_an_idle_hour_a_call_waits_for_a_new_reference() -> None:
             device.read(start.events[0])  # an hour from the last: right to 0.25 ms only
         gpu.advance(S)
         assert abs(read(device, end) - read(device, start) - 1_234_567) < US
+
+
+def test_a_reference_that_could_not_be_recorded_has_not_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ``query()`` answers True: at once where it is new, with an old moment where it was used before."""
+    record, refusing = VirtualEvent.record, False
+
+    def refuse(event: VirtualEvent, stream: Any = None) -> None:
+        if refusing and stream is not None and stream.stream_id:
+            raise RuntimeError("CUDA out of memory")
+        record(event, stream)
+
+    monkeypatch.setattr(VirtualEvent, "record", refuse)
+    with VirtualGpu(1) as gpu:
+        gpu.init()
+        for wait_ns in (S, HOUR):
+            device, start, end = call(gpu, 1_234_567)
+            gpu.advance(S)
+            refusing = True
+            for _ in range(2):
+                with pytest.raises(NotReadableError, match="out of memory"):
+                    device.read(start.events[0])
+            refusing = False
+            value = device.read(start.events[0])
+            assert value <= truth(start) <= value + device.mapping_error_ns
+            assert abs(read(device, end) - read(device, start) - 1_234_567) < US
+            gpu.advance(wait_ns)
 
 
 def test_reversed_pairs_are_asked_the_other_way_round() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import os
 import re
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +31,23 @@ poll, of, started = stand_in.poll, stand_in.of, stand_in.started
 GPU0, GPU1 = stand_in.GPU0, stand_in.GPU1
 
 ERRORS = {name: getattr(pynvml, name) for name in dir(pynvml) if name.startswith("NVML_ERROR_")}
+#: Those that were met in public reports, whatever the version of the binding.
+MET = {
+    "UNINITIALIZED": 1,
+    "NOT_SUPPORTED": 3,
+    "NO_PERMISSION": 4,
+    "NOT_FOUND": 6,
+    "INSUFFICIENT_SIZE": 7,
+    "DRIVER_NOT_LOADED": 9,
+    "TIMEOUT": 10,
+    "FUNCTION_NOT_FOUND": 13,
+    "GPU_IS_LOST": 15,
+    "RESET_REQUIRED": 16,
+    "LIB_RM_VERSION_MISMATCH": 18,
+    "NO_DATA": 21,
+    "ARGUMENT_VERSION_MISMATCH": 25,
+    "UNKNOWN": 999,
+}
 LIBRARY_CALLS = ("nvmlInitWithFlags", "nvmlShutdown", "nvmlDeviceGetCount_v2")
 CALLS = (*LIBRARY_CALLS, *stand_in.DEVICE_CALLS)
 SLICE_CALLS = (
@@ -41,6 +56,16 @@ SLICE_CALLS = (
     "nvmlDeviceGetGpuInstanceId",
     "nvmlDeviceGetComputeInstanceId",
 )
+
+
+def assert_shown(sampler: NvmlSampler) -> None:
+    """What a device shows now is what it has, or nothing; never 0."""
+    for device in sampler.devices():
+        shown = sampler.latest(device.uuid)
+        if shown is not None:
+            assert (shown.power_w, shown.temperature_c) in itertools.product((None, 300), (None, 55))
+            assert shown.memory_used_bytes in {None, 20 << 30}
+            assert shown.memory_limit_bytes in {None, 80 << 30}
 
 
 def assert_true(readings: list[Reading]) -> None:
@@ -68,10 +93,30 @@ def test_every_error_from_the_start_and_later(driver: Any, call: str) -> None:
             driver.script(f"fail {call} {'*' if call in LIBRARY_CALLS else 0} {code} {after}")
             readings = sampler.sample_once() + poll(sampler, driver, 7)
             assert_true(readings)
+            assert_shown(sampler)
             if call not in LIBRARY_CALLS:
                 busy = [reading.busy_ns for reading in of(readings, GPU1)[2:]]
                 assert busy == [400_000_000] * 5, (name, after)
             sampler.stop()
+
+
+def test_every_error_of_a_field(driver: Any) -> None:
+    """It is in the answer, beside what would be a value."""
+    for code in ERRORS.values():
+        for after in (0, 3):
+            driver.start()
+            sampler = stand_in.make(driver)
+            readings = sampler.sample_once() + poll(sampler, driver, after)
+            driver.script(f"set 0 field_result {code}")
+            readings += poll(sampler, driver, 4)
+            assert_true(readings)
+            assert_shown(sampler)
+            sampler.stop()
+
+
+def test_no_error_that_was_met_is_forgotten_here() -> None:
+    assert {name: ERRORS.get(f"NVML_ERROR_{name}") for name in MET} == MET
+    assert all(nvml_library.explain(code) != nvml_library.explain(12345) for code in MET.values())
 
 
 def test_no_call_is_forgotten_here() -> None:
@@ -92,8 +137,35 @@ def test_every_error_of_a_slice(driver: Any, call: str) -> None:
         sampler = stand_in.make(driver)
         readings = sampler.sample_once() + poll(sampler, driver, 5)
         assert_true(readings)
+        assert_shown(sampler)
         assert [reading.busy_ns for reading in of(readings, GPU1)[2:]] == [400_000_000] * 3, name
         assert not [reading for reading in readings if reading.device.startswith("MIG")]
+        sampler.stop()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nvmlDeviceGetGpuInstanceId",
+        "nvmlDeviceGetComputeInstanceId",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetMemoryInfo",
+    ],
+)
+def test_an_error_of_a_slice_costs_neither_its_gpu_nor_the_other_slice(driver: Any, call: str) -> None:
+    for code in set(ERRORS.values()) - nvml_library.LIBRARY_GONE:
+        driver.start()
+        driver.script("mig 0 2", f"fail {call} 0:0 {code}")
+        sampler = stand_in.make(driver)
+        readings = sampler.sample_once() + poll(sampler, driver, 5)
+        assert_true(readings)
+        assert_shown(sampler)
+        assert [reading.energy_j for reading in of(readings, GPU0)[1:]] == [300] * 4, code
+        (other,) = [one for one in sampler.devices() if (one.parent, one.gpu_instance) == (GPU0, 8)]
+        shown = sampler.latest(other.uuid)
+        assert shown is not None
+        assert shown.memory_used_bytes == 20 << 30, code
         sampler.stop()
 
 
@@ -131,6 +203,34 @@ def test_every_call_may_hang(driver: Any, call: str) -> None:
         assert_true(readings)
         assert of(readings, GPU0)[-1].busy_ns == 400_000_000
         sampler.stop()
+
+
+@pytest.mark.parametrize(
+    ("call", "where"),
+    [
+        ("nvmlDeviceGetMaxMigDeviceCount", "0"),
+        ("nvmlDeviceGetMigDeviceHandleByIndex", "0"),
+        ("nvmlDeviceGetGpuInstanceId", "0:0"),
+        ("nvmlDeviceGetComputeInstanceId", "0:0"),
+        ("nvmlDeviceGetUUID", "0:0"),
+        ("nvmlDeviceGetName", "0:0"),
+        ("nvmlDeviceGetMemoryInfo", "0:0"),
+    ],
+)
+def test_every_call_of_a_slice_may_hang(driver: Any, call: str, where: str) -> None:
+    driver.start()
+    driver.script("mig 0 2", f"hang {call} {where}")
+    sampler = stand_in.make(driver)
+    readings = sampler.sample_once() + poll(sampler, driver, 6)
+    assert [reading.busy_ns for reading in of(readings, GPU1)[2:]] == [400_000_000] * 4
+    assert_shown(sampler)
+    stand_in.release(sampler, driver, f"ok {call} {where}")
+    readings += poll(sampler, driver, 70)
+    assert_true(readings)
+    slices = [device.uuid for device in sampler.devices() if device.parent == GPU0]
+    assert len(slices) == 2
+    assert all(sampler.latest(uuid).memory_used_bytes == 20 << 30 for uuid in slices)  # type: ignore[union-attr]
+    sampler.stop()
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -179,10 +279,10 @@ def test_every_error_has_words() -> None:
 @pytest.mark.parametrize(
     "error", [MemoryError, OverflowError, lambda: UnicodeDecodeError("utf-8", b"", 0, 1, "")]
 )
-def test_go_nvml_51_what_a_scrambled_struct_turns_into_is_refused(
+def test_pynvml_50_what_a_scrambled_struct_turns_into_is_refused(
     monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
 ) -> None:
-    """A buffer of a billion samples, a text that is none (pynvml#50)."""
+    """A buffer of a billion samples, a text that is none."""
 
     def scrambled(_: object) -> None:
         raise error()
@@ -195,83 +295,3 @@ def test_go_nvml_51_what_a_scrambled_struct_turns_into_is_refused(
 def test_a_binding_without_a_function_is_an_old_driver() -> None:
     with pytest.raises(nvml_library.RefusedError, match="does not have"):
         nvml_library.call("nvmlDeviceGetSomethingNew")
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_pynvml_16_a_forked_child_opens_the_library_for_itself(sampler: NvmlSampler, driver: Any) -> None:
-    """scalene#169, distributed#4873, cuCascade#138: UNINITIALIZED. The parent's locks may be held, too."""
-    started(sampler, driver)
-    pynvml.libLoadLock.acquire()
-    sampler._lock.acquire()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(60)  # a lock that is held for good must not outlive the test
-        status = 1
-        try:
-            known_to_parent = sampler.state().devices
-            sampler.sample_once()
-            readings = poll(sampler, driver, 3)
-            healthy = [reading.busy_ns for reading in of(readings, GPU0)[1:]] == [400_000_000] * 2
-            status = 0 if healthy and known_to_parent == () else 2
-        finally:
-            os._exit(status)
-    sampler._lock.release()
-    pynvml.libLoadLock.release()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert of(poll(sampler, driver), GPU0)[0].busy_ns == 400_000_000
-
-
-def test_the_thread_reads_until_it_is_stopped(library: Path, run_python: Any) -> None:
-    """In a process of its own, which finds the library as it would find the driver's: by name."""
-    program = """
-import sys, threading
-from gputrace.devices.nvml import NvmlSampler
-enough = threading.Event()
-seen = []
-def take(reading):
-    seen.append(reading)
-    if sum(one.busy_ns is not None for one in seen) > 3:
-        enough.set()
-sampler = NvmlSampler(0.1, take)
-sampler.start()
-sampler.start()
-assert enough.wait(50), sampler.state()
-assert sum(thread.name == "gputrace-nvml-sampler" for thread in threading.enumerate()) == 1
-sampler.stop()
-assert not [thread for thread in threading.enumerate() if thread.name == "gputrace-nvml-sampler"]
-assert all(0 <= one.busy_ns <= one.wall_ns for one in seen if one.busy_ns is not None)
-print(sampler.state().devices[0].device.name)
-"""
-    assert "H100" in run_python(program, **stand_in.variables(library)).stdout
-
-
-def test_vllm_32611_importing_and_making_a_sampler_touch_no_driver(library: Path, run_python: Any) -> None:
-    """vllm#44252: whatever touches it before a fork poisons the child."""
-    program = """
-import pathlib, sys
-import gputrace
-from gputrace.devices.nvml import NvmlSampler
-sampler = NvmlSampler()
-sampler.state()
-assert not {"pynvml", "torch"} & set(sys.modules)
-assert "libnvidia-ml" not in pathlib.Path("/proc/self/maps").read_text()
-sampler.sample_once()
-loaded = pathlib.Path("/proc/self/maps").read_text()
-assert "libnvidia-ml" in loaded and "libcuda" not in loaded
-"""
-    run_python(program, **stand_in.variables(library))
-
-
-def test_a_script_file_changes_the_stand_in_of_another_process(library: Path, run_python: Any) -> None:
-    script = run_python.folder / "script"
-    script.write_text("gpus 3\nfail nvmlDeviceGetUUID 1 4\n")
-    program = """
-from gputrace.devices.nvml import NvmlSampler
-sampler = NvmlSampler()
-sampler.sample_once()
-for state in sampler.state().devices:
-    print(state.index, state.device and state.device.uuid, state.trouble and state.trouble.remedy)
-"""
-    output = run_python(program, **stand_in.variables(library), NVML_STAND_IN=str(script)).stdout.splitlines()
-    assert output[1].startswith("1 None run as a user")
-    assert [line[:6] for line in output] == ["0 GPU-", "1 None", "2 GPU-"]

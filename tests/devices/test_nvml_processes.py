@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,27 +58,39 @@ def test_hami_core_112_a_process_that_the_driver_does_not_name_is_unknown_not_id
     assert nvml_processes.own_activity(seen, None) is None
 
 
+HOST, CONTAINER = "pid:[4026531836]", "pid:[4026532911]"
+
+
 @pytest.mark.parametrize(
-    ("status", "expected"),
+    ("status", "namespace", "expected"),
     [
-        ("Name:\tpython\nNSpid:\t4711\n", 4711),
-        ("NSpid:\t4711\t12\t1\n", 4711),
-        ("NSpid:\n", None),
-        ("Pid:\t12\n", None),
+        pytest.param("Name:\tpython\nNSpid:\t4711\n", HOST, 4711, id="on the host"),
+        pytest.param("NSpid:\t4711\t12\t1\n", CONTAINER, 4711, id="with the /proc of the host"),
+        pytest.param("NSpid:\t12\n", CONTAINER, None, id="in a container, where 12 is somebody else"),
+        pytest.param("NSpid:\n", HOST, None, id="empty"),
+        pytest.param("Pid:\t12\n", HOST, None, id="an old kernel"),
     ],
 )
-def test_nvidia_docker_1483_the_id_on_the_host_is_the_outermost(status: str, expected: int | None) -> None:
+def test_nvidia_docker_1483_the_id_on_the_host_is_the_outermost(
+    driver: Any, handle: Any, status: str, namespace: str, expected: int | None
+) -> None:
     """gpu-monitoring-tools#63, pynvml#36, open-gpu-kernel-modules#614."""
-    assert nvml_processes.host_pid(status) == expected
+    assert nvml_processes.host_pid(status, namespace) == expected
+    # What the driver tells of another process that has the inner id is never told of this one.
+    driver.script("process 0 12 90", "process 0 4711 30")
+    since = now_us(driver)
+    driver.advance(1)
+    seen = nvml_processes.activity(handle, since, now_us(driver))
+    assert nvml_processes.own_activity(seen, expected) == {4711: 30, None: None}[expected]
 
 
 def test_the_own_id_is_read_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert nvml_processes.host_pid() is not None
+    assert nvml_processes.host_pid(namespace=HOST) == os.getpid()
     monkeypatch.setattr(nvml_processes, "Path", lambda _: Path("/nowhere"))
     assert nvml_processes.host_pid() is None
 
 
-def test_go_nvml_11_each_process_has_instants_of_its_own(driver: Any, handle: Any) -> None:
+def test_go_nvml_51_each_process_has_instants_of_its_own(driver: Any, handle: Any) -> None:
     driver.script("process 0 100 30", "process 0 200 50")
     since = now_us(driver)
     driver.advance(1)
@@ -85,6 +99,24 @@ def test_go_nvml_11_each_process_has_instants_of_its_own(driver: Any, handle: An
     assert other.until_us == one.until_us - 10
     # Nothing is told twice.
     assert nvml_processes.activity(handle, now_us(driver), now_us(driver)) == []
+
+
+def test_go_nvml_11_a_list_that_has_grown_is_asked_for_again(driver: Any, handle: Any) -> None:
+    """INSUFFICIENT_SIZE: more processes than there were when the driver was asked how many."""
+    driver.script("process 0 100 30", "set 0 crowded 2")
+    since = now_us(driver)
+    driver.advance(1)
+    assert [one.pid for one in nvml_processes.activity(handle, since, now_us(driver))] == [100]
+    driver.script("set 0 crowded 2")
+    assert nvml_processes.running(handle) == [100]
+    # One that never fits is refused rather than asked for good.
+    driver.script("set 0 crowded 1000")
+    for ask in (
+        lambda: nvml_processes.activity(handle, since, now_us(driver)),
+        lambda: nvml_processes.running(handle),
+    ):
+        with pytest.raises(RefusedError, match="more to tell"):
+            ask()
 
 
 def test_nvtop_110_a_hundred_junk_processes_are_dropped(driver: Any, handle: Any) -> None:
@@ -104,20 +136,38 @@ def test_slices_tell_no_processes(driver: Any, handle: Any) -> None:
         nvml_processes.activity(slice_, 0, now_us(driver))
 
 
-def test_nvitop_75_scrambled_ids_are_refused(
-    driver: Any, handle: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """nvitop#181, pynvml#43: a struct of another version puts memory sizes where ids belong."""
+def test_nvitop_75_scrambled_ids_are_refused(driver: Any, handle: Any) -> None:
+    """nvitop#181: the driver writes entries of another length than the binding reads."""
     driver.script("process 0 4711 30")
     assert nvml_processes.running(handle) == [4711]
-    driver.script(f"process 0 {1 << 31} 30")
+    driver.script("process 0 4712 30", "process 0 4713 30")
+    with contextlib.suppress(RefusedError):  # as the oldest binding is: see the next test
+        assert nvml_processes.running(handle) == [4711, 4712, 4713]
+    driver.script("set 0 stride 16")
     with pytest.raises(RefusedError, match=r"cannot be true|version"):
         nvml_processes.running(handle)
 
+
+def test_nvitop_75_a_struct_of_one_driver_version_alone_is_refused(
+    handle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-ml-py 12.535 has it; beyond the first entry some of what it reads looks like an id."""
     process = types.SimpleNamespace(pid=1 << 20, usedGpuCcProtectedMemory=0)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", lambda _: [process, process])
     with pytest.raises(RefusedError, match="version"):
         nvml_processes.running(handle)
+
+
+def test_pynvml_43_a_library_without_the_newest_function_is_an_old_driver(
+    tmp_path: Path, handle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """go-nvml#21: undefined symbol; the binding says so in one of two ways."""
+    with stand_in.under_pynvml(stand_in.build(tmp_path, "-DOLD_DRIVER")) as driver:
+        driver.start()
+        pynvml.nvmlInit()
+        with pytest.raises(RefusedError, match=r"does not have"):
+            nvml_processes.running(pynvml.nvmlDeviceGetHandleByIndex(0))
+        pynvml.nvmlShutdown()
 
     def undefined(_: object) -> None:
         # Older bindings have no class for it.
@@ -126,3 +176,20 @@ def test_nvitop_75_scrambled_ids_are_refused(
     monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", undefined)
     with pytest.raises(RefusedError, match="does not have"):
         nvml_processes.running(handle)
+
+
+@pytest.mark.parametrize(
+    "name", ["nvmlDeviceGetProcessUtilization", "nvmlDeviceGetComputeRunningProcesses_v3"]
+)
+def test_every_error_of_a_list_is_refused_and_none_reads_as_idle(driver: Any, handle: Any, name: str) -> None:
+    driver.script("process 0 4711 30")
+    since = now_us(driver)
+    driver.advance(1)
+    for error in [name for name in dir(pynvml) if name.startswith("NVML_ERROR_")]:
+        driver.script(f"fail {name} 0 {getattr(pynvml, error)}")
+        seen = []
+        with contextlib.suppress(RefusedError):
+            seen = nvml_processes.activity(handle, since, now_us(driver))
+        assert nvml_processes.own_activity(seen, 4711) in {None, 30}, error
+        with contextlib.suppress(RefusedError):
+            assert nvml_processes.running(handle) == [4711], error

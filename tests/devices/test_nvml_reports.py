@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pynvml
 import pytest
 
 from gputrace.devices import nvml_library
-from gputrace.devices.nvml import NvmlSampler
+from gputrace.devices.nvml import Gauges, NvmlSampler
 
 # Test folders are no packages, so the file beside this one is loaded by its path.
 _spec: Any = importlib.util.spec_from_file_location(
@@ -44,6 +42,9 @@ def test_nvtop_110_junk_samples_are_dropped(sampler: NvmlSampler, driver: Any) -
     unknown = sum(reading.wall_ns for reading in readings if reading.busy_ns is None)
     assert 0 < unknown <= 100_000_000
     assert sum(reading.busy_ns or 0 for reading in readings) * 10 == (S - unknown) * 4
+    # Nor do those of the future hide what comes next, though the driver tells them again and again.
+    after = of(poll(sampler, driver, 5), GPU0)
+    assert [(reading.wall_ns, reading.busy_ns) for reading in after] == [(S, 400_000_000)] * 5
 
 
 def test_nvidia_container_toolkit_48_after_daemon_reload_the_library_is_opened_anew(
@@ -64,45 +65,6 @@ def test_nvidia_container_toolkit_48_after_daemon_reload_the_library_is_opened_a
     assert readings[-1].busy_ns == 400_000_000
     assert readings[-1].energy_j == 300
     assert driver.references() == 1
-
-
-@pytest.mark.parametrize(
-    ("code", "word"),
-    [
-        ("NVML_ERROR_LIB_RM_VERSION_MISMATCH", "reboot"),
-        ("NVML_ERROR_DRIVER_NOT_LOADED", "modprobe"),
-        ("NVML_ERROR_NO_PERMISSION", "/dev/nvidia"),
-        ("NVML_ERROR_UNKNOWN", "restart"),
-        ("NVML_ERROR_GPU_IS_LOST", "reboot"),
-    ],
-)
-def test_dask_cuda_949_what_keeps_the_library_shut_is_said_and_stops_nothing(
-    sampler: NvmlSampler, driver: Any, code: str, word: str
-) -> None:
-    """tensorpack#1244, recommenders#1287: the mismatch killed the application, at import."""
-    driver.script(f"fail nvmlInitWithFlags * {getattr(pynvml, code)}")
-    assert sampler.sample_once() == []
-    state = sampler.state()
-    assert (state.up, state.devices) == (False, ())
-    assert state.trouble is not None
-    assert word in state.trouble.remedy
-    driver.script("ok nvmlInitWithFlags *")
-    assert of(poll(sampler, driver, 4), GPU0) != []
-
-
-def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pynvml, "nvmlLib", None)
-    monkeypatch.setattr(pynvml, "CDLL", lambda name: ctypes.CDLL("/nowhere/" + name))
-    sampler = NvmlSampler()
-    assert sampler.sample_once() == []
-    assert sampler.state().trouble == nvml_library.explain(nvml_library.LIBRARY_NOT_FOUND)
-
-
-def test_no_binding_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    sampler = NvmlSampler()
-    assert sampler.sample_once() == []
-    assert sampler.state().trouble == nvml_library.explain(nvml_library.NO_BINDING)
 
 
 def test_dcgm_exporter_348_a_gpu_off_the_bus_leaves_the_others_alone(
@@ -142,7 +104,9 @@ def test_a_lost_gpu_comes_back_where_it_is_now_and_its_counter_is_not_believed(
 
 
 @pytest.mark.parametrize("name", ["nvmlDeviceGetSamples", "nvmlDeviceGetTotalEnergyConsumption"])
-def test_a_call_that_hangs_holds_up_no_other_device(sampler: NvmlSampler, driver: Any, name: str) -> None:
+def test_dcgm_exporter_348_a_call_that_hangs_holds_up_no_other_device(
+    sampler: NvmlSampler, driver: Any, name: str
+) -> None:
     started(sampler, driver)
     driver.script(f"hang {name} 0")
     readings = poll(sampler, driver, 5)
@@ -247,6 +211,8 @@ def test_xpumanager_130_a_counter_that_lies_is_missing(
         ("set 0 used 9223372036854775792", "memory_used_bytes"),
         ("set 0 total 18446744073709551615", "memory_limit_bytes"),
         ("set 0 total 0", "memory_used_bytes"),
+        ("set 0 counter_mj 9223372036854775792", "energy_uj"),
+        ("set 0 counter_mj 18446744073709551615", "energy_uj"),
     ],
 )
 def test_dcgm_83_a_sentinel_is_no_value(
@@ -254,15 +220,41 @@ def test_dcgm_83_a_sentinel_is_no_value(
 ) -> None:
     started(sampler, driver)
     driver.script(command)
-    assert [getattr(reading, attribute) for reading in of(poll(sampler, driver), GPU0)] == [None]
+    (reading,) = of(poll(sampler, driver), GPU0)
+    assert getattr(reading, attribute) is None
+    assert reading.busy_ns == 400_000_000
+
+
+def test_dcgm_83_a_limit_that_is_a_sentinel_makes_no_energy_implausible(
+    sampler: NvmlSampler, driver: Any
+) -> None:
+    started(sampler, driver)
+    driver.script("set 0 limit_mw 4294967295")
+    assert of(poll(sampler, driver), GPU0)[-1].energy_j == 300
+
+
+def test_a_field_of_many_may_be_refused_by_itself(sampler: NvmlSampler, driver: Any) -> None:
+    """The call succeeds, and what stands in the field is no value: 0 W, if it were believed."""
+    started(sampler, driver)
+    driver.script(f"set 0 field_result {pynvml.NVML_ERROR_NOT_SUPPORTED}", "set 0 power_mw 100000")
+    assert {reading.power_w for reading in of(poll(sampler, driver, 3), GPU0)} <= {None, 100}
+    missing = sampler.state().devices[0].missing
+    assert missing["power at this instant"] == nvml_library.explain(nvml_library.NOT_SUPPORTED)
 
 
 def test_pai_889_what_is_stale_is_not_shown(sampler: NvmlSampler, driver: Any) -> None:
     started(sampler, driver)
     assert sampler.latest(GPU0) is not None
-    driver.advance(3.1)
+    driver.advance(3)
+    assert sampler.latest(GPU0) is not None
+    driver.advance(0.1)
     assert sampler.latest(GPU0) is None
     assert sampler.latest("GPU-nobody") is None
+    # Nor is a last value told again of a device that has stopped to answer.
+    driver.script(*[f"fail {name} 0 {pynvml.NVML_ERROR_TIMEOUT}" for name in stand_in.DEVICE_CALLS])
+    after = of(poll(sampler, driver, 10), GPU0)
+    assert {(reading.busy_ns, reading.energy_uj, reading.power_w) for reading in after} <= {(None,) * 3}
+    assert sampler.latest(GPU0) in {None, Gauges(driver.monotonic_ns())}
 
 
 def test_gpustack_1633_devices_are_known_by_uuid_wherever_they_stand(

@@ -44,8 +44,11 @@ def test_the_bounds_are_both_shown_where_they_differ_by_more_than_one_percent() 
 
 
 def test_nvidia_docker_807_utilisation_is_no_share_of_the_gpu() -> None:
-    """99 % busy while MPS grants one percent of the SMs: what a call held is charged, no more."""
-    assert split_time(S, S // 100, S * 99 // 100).charged_ns == S // 100
+    """99 % busy while MPS grants one percent of the SMs: what a call held is charged, however busy it was."""
+    for percent in (0, 1, 50, 99, 100):
+        assert split_time(S, S // 100, S * percent // 100).charged_ns == S // 100
+        assert split_time(S, S, S * percent // 100).charged_ns == S
+    assert split_time(S, S // 100, None).charged_ns == S // 100
 
 
 def test_the_busy_share_needs_ten_periods_in_which_the_feature_held_alone() -> None:

@@ -93,8 +93,8 @@ def test_slices_beside_a_whole_gpu_are_uncertain() -> None:
     assert "alone can tell" in found.notes[0]
 
 
-def test_the_order_of_different_gpus_is_known_only_where_it_is_pinned() -> None:
-    """pytorch#90543, pynvml#28: CUDA puts the fastest first, NVML counts along the bus."""
+def test_pytorch_90543_the_order_of_different_gpus_is_known_only_where_it_is_pinned() -> None:
+    """pynvml#28: CUDA puts the fastest first, NVML counts along the bus."""
     mixed = [NvmlDevice(A, 0, "Tesla T4"), NvmlDevice(B, 1, H100)]
     assert [device.certain for device in seen(None, mixed).devices] == [False, False]
     assert "fastest first" in seen("1", mixed).notes[0]
