@@ -127,7 +127,7 @@ def hold_in_another_process(seconds: float, seed: int) -> None:
 
 def disturb(script: Path, rng: random.Random) -> None:
     """Let the driver answer wrongly in some way, or healthily again."""
-    lines = [f"ok {call} {device}" for call in CALLS for device in ("0", "1", "2", "*", "-")]
+    lines = ["begin 3", *(f"ok {call} {device}" for call in CALLS for device in ("0", "1", "2", "-"))]
     for _ in range(rng.randrange(4)):
         call, device = rng.choice(CALLS), rng.choice(("0", "1", "2", "-"))
         wrong = (
@@ -148,7 +148,7 @@ def soak(seconds: float, seed: int, folder: Path) -> dict[str, float]:
     """
     rng = random.Random(seed)
     script = folder / "driver.txt"
-    script.write_text("gpus 3")
+    script.write_text("begin 3")
     os.environ |= {"NVML_STAND_IN": str(script), "GPUTRACE_NODE_DIR": str(folder / "node")}
     gpu = make_gpus()
     gputrace.configure(data_dir=folder / "data", export_interval=0.5)
@@ -162,6 +162,7 @@ def soak(seconds: float, seed: int, folder: Path) -> dict[str, float]:
     while time.monotonic() - began < seconds:
         time.sleep(0.7)
         disturb(script, rng)
+        assert {other.poll() for other in others} <= {None, 0, -signal.SIGKILL}
         others = [other for other in others if other.poll() is None]
         if not others:
             others.append(subprocess.Popen([sys.executable, "-c", program, "3", str(rng.randrange(1_000))]))
@@ -174,6 +175,7 @@ def soak(seconds: float, seed: int, folder: Path) -> dict[str, float]:
         thread.join()
     for other in others:
         other.wait()
+        assert other.returncode in {0, -signal.SIGKILL}
     runtime = lifecycle._process.runtime
     assert runtime is not None
     # Those of the others are exported elsewhere: here only this process's count.

@@ -3,6 +3,7 @@
  * whenever it changes. One command a line; a device is 0, or 0:1 for a MIG slice, or * for any:
  *
  *   gpus N                     start anew with N healthy GPUs
+ *   begin N                    the same in a process that has none yet; it comes first in a file that changes
  *   mig G N                    slice GPU G in N
  *   set D FIELD VALUE          power_mw, util, temperature, used, total, limit_mw, energy_mj, frozen, period_us,
  *                              value_type, junk; uuid and name take text; counter_mj is what the energy counter shows,
@@ -168,7 +169,8 @@ static void command(const char *line) {
     long long signed_us = 0;
     int code = 0;
     long after = 0;
-    if (sscanf(line, "gpus %d", &code) == 1) {
+    if (sscanf(line, "begin %d", &code) == 1 && gpu_count) return;
+    if (sscanf(line, "gpus %d", &code) == 1 || sscanf(line, "begin %d", &code) == 1) {
         memset(faults, 0, sizeof faults), memset(counts, 0, sizeof counts);
         own_clock_us = 0, gpu_count = code;
         for (int g = 0; g < MOST_GPUS; g++) for (int s = -1; s < MOST_SLICES; s++) make(g, s);
