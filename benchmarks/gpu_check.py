@@ -51,7 +51,8 @@ class Complaints(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one line, with the error behind it."""
+        """Keep one line, with the error behind it; its traceback is shown at once."""
+        print(self.format(record), file=sys.stderr, flush=True)
         error = record.exc_info[1] if record.exc_info else None
         self.lines.append(record.getMessage() + (f": {error!r}" if error is not None else ""))
 

@@ -90,7 +90,7 @@ def _is_kernel(row: Any) -> bool:
     if not _on_device(row) or _is_mark(row) or getattr(row, "is_user_annotation", False):
         return False
     activity = getattr(row, "activity_type", None)
-    if activity is not None:
+    if activity:
         return activity in _ON_DEVICE
     return not str(row.name).startswith(_NO_WORK)
 
@@ -99,7 +99,7 @@ def _is_launch(row: Any) -> bool:
     if _on_device(row):
         return False
     activity = getattr(row, "activity_type", None)
-    if activity is not None:
+    if activity:
         return activity in _LAUNCHES
     return str(row.name).startswith(_LAUNCH_NAMES)
 

@@ -162,7 +162,7 @@ def test_the_result_is_written_judged_and_shown(machine: Any, tmp_path: Path) ->
 
 
 def test_a_part_that_fails_leaves_the_others_and_a_complaint(
-    machine: Any, monkeypatch: pytest.MonkeyPatch
+    machine: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("GPUTRACE_RAISE_FAULTS")
 
@@ -177,3 +177,4 @@ def test_a_part_that_fails_leaves_the_others_and_a_complaint(
     assert len(found["complaints"]) == 1
     assert "AttributeError('torch has no such thing')" in found["complaints"][0]
     assert result.misshapen(found) == []
+    assert "in broken" in capsys.readouterr().err
