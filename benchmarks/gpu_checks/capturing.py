@@ -19,7 +19,7 @@ _SETTLER = "gputrace-settler"
 #: Longer than the settler takes for the queries that are waited for.
 _OUTSTANDING_NS = 600 * MS
 _QUERIES = 3
-_PATIENCE_S = 5.0
+_PATIENCE_S = 20.0
 
 
 class QueryCount:
