@@ -66,27 +66,9 @@ def check(machine: Machine) -> dict[str, Any]:
         # What the other thread launches must have been loaded: loading is forbidden during a capture.
         machine.spin(MS)
     machine.synchronize()
-    begun = threading.Event()
-    error = None
     with recording(machine) as recorder, QueryCount(type(machine.cuda.Event(enable_timing=True))) as count:
         _warm_up(machine, recorder)
-        other = threading.Thread(target=_call_during_the_capture, args=(machine, stream, begun))
-        other.start()
-        try:
-            with machine.capture() as graph:
-                count.counting = True
-                machine.multiply_small()
-                begun.set()
-                _wait_for(count)
-                machine.multiply_small()
-                count.counting = False
-            graph.replay()
-            machine.synchronize()
-        except RuntimeError as refused:
-            error = str(refused)
-        finally:
-            begun.set()
-            other.join()
+        error = _capture(machine, stream, count)
         calls = settled(machine, recorder)
         return {
             "held": error is None,
@@ -97,6 +79,29 @@ def check(machine: Machine) -> dict[str, Any]:
             "unmeasured": unmeasured(recorder),
             "conservation": conservation(recorder),
         }
+
+
+def _capture(machine: Machine, stream: Any, count: QueryCount) -> str | None:
+    """Capture and replay while another thread's call is outstanding; return what went wrong, if anything."""
+    begun = threading.Event()
+    other = threading.Thread(target=_call_during_the_capture, args=(machine, stream, begun))
+    other.start()
+    try:
+        with machine.capture() as graph:
+            count.counting = True
+            machine.multiply_small()
+            begun.set()
+            _wait_for(count)
+            machine.multiply_small()
+            count.counting = False
+        graph.replay()
+        machine.synchronize()
+    except RuntimeError as refused:
+        return str(refused)
+    finally:
+        begun.set()
+        other.join()
+    return None
 
 
 def _warm_up(machine: Machine, recorder: Recorder) -> None:

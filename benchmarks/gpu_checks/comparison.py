@@ -17,7 +17,7 @@ from gputrace.ledger import Interval, charge
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpu_checks.kernels import Kernel
+    from gpu_checks.kernels import Kernel, Work
 
 #: A charge may be off by this share of what it should be, or by so many ns, whichever is more.
 ALLOWED_SHARE = 0.02
@@ -68,26 +68,24 @@ def compare(
     expected = charge(
         Interval(operation, operation, "gpu", one.start_ns, one.end_ns) for operation, one in work.items()
     ).calls
-    rows: list[dict[str, int | str | bool]] = []
-    for operation, call in measured.items():
-        one, should_ns = work[operation], expected[operation]
-        error_ns, may_ns = call.charged_ns - should_ns, allowed_ns(should_ns)
-        rows.append(
-            {
-                "operation": operation,
-                "kernels": one.kernels,
-                "busy_ns": one.busy_ns,
-                "gaps_ns": one.gaps_ns,
-                "span_ns": one.span_ns,
-                "held_ns": call.held_ns,
-                "charged_ns": call.charged_ns,
-                "expected_ns": should_ns,
-                "error_ns": error_ns,
-                "allowed_ns": may_ns,
-                "kept": abs(error_ns) <= may_ns,
-            }
-        )
-    return rows
+    return [_row(one, measured[one], work[one], expected[one]) for one in measured]
+
+
+def _row(operation: str, call: Measured, work: Work, expected_ns: int) -> dict[str, int | str | bool]:
+    error_ns, may_ns = call.charged_ns - expected_ns, allowed_ns(expected_ns)
+    return {
+        "operation": operation,
+        "kernels": work.kernels,
+        "busy_ns": work.busy_ns,
+        "gaps_ns": work.gaps_ns,
+        "span_ns": work.span_ns,
+        "held_ns": call.held_ns,
+        "charged_ns": call.charged_ns,
+        "expected_ns": expected_ns,
+        "error_ns": error_ns,
+        "allowed_ns": may_ns,
+        "kept": abs(error_ns) <= may_ns,
+    }
 
 
 def worst(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

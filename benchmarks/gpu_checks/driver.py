@@ -61,16 +61,8 @@ def compare_energy(readings: Sequence[Reading], samples: Samples) -> dict[str, A
         and one.end_ns <= samples[-1][0]
     ]
     wall_ns = sum(one.wall_ns for one in told)
-    shown: dict[str, Any] = {
-        "readings": len(told),
-        "source": told[0].energy_source if told else None,
-        "seconds": wall_ns / _NS_PER_S,
-        "busy_share": None,
-        "sum_j": None,
-        "counter_j": None,
-        "allowed_j": None,
-        "kept": None,
-    }
+    shown: dict[str, Any] = dict.fromkeys(("busy_share", "sum_j", "counter_j", "allowed_j", "kept"))
+    shown |= {"readings": len(told), "source": None, "seconds": wall_ns / _NS_PER_S}
     if not told:
         return shown
     sum_j = sum(one.energy_uj or 0 for one in told) / 1_000_000
@@ -79,7 +71,7 @@ def compare_energy(readings: Sequence[Reading], samples: Samples) -> dict[str, A
     )
     allowed_j = max(ALLOWED_SHARE * counter_j, counter_j * REFRESH_NS / wall_ns)
     busy = [one for one in told if one.busy_ns is not None]
-    shown |= {"sum_j": sum_j, "counter_j": counter_j, "allowed_j": allowed_j}
+    shown |= {"source": told[0].energy_source, "sum_j": sum_j, "counter_j": counter_j, "allowed_j": allowed_j}
     if busy:
         shown["busy_share"] = sum(one.busy_ns or 0 for one in busy) / sum(one.wall_ns for one in busy)
     if shown["source"] == "counter":
