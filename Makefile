@@ -10,6 +10,8 @@ TORCH ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 # Where `make servers` puts, and the tests look for, prometheus, promtool and victoria-metrics.
 GPUTRACE_SERVERS ?= $(CURDIR)/.servers
+# A folder of wheels for a machine without network: whatever is installed comes from there alone.
+WHEELS ?=
 # Lower bounds are tested on the lowest Python, where there is one.
 OLDEST_PYTHON ?= $(shell python3.10 -c '' 2>/dev/null && echo python3.10 || echo $(PYTHON))
 
@@ -19,11 +21,16 @@ QUIET_PIP := -m pip --quiet --disable-pip-version-check
 PIP := PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python $(QUIET_PIP)
 OLDEST_PIP := PYTHONWARNINGS='ignore:Editable installation' .venv-oldest/bin/python $(QUIET_PIP)
 export GPUTRACE_SERVERS
+ifneq ($(WHEELS),)
+export PIP_NO_INDEX := 1
+export PIP_FIND_LINKS := $(abspath $(WHEELS))
+endif
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-oldest lint format types wheel-test mutants bench servers constraints clean
+.PHONY: help demo test test-oldest lint format types wheel-test mutants bench servers constraints clean \
+  gpu-there gpu-check gpu-check-wheels
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +64,11 @@ $(VENV)/.torch: constraints-torch.txt $(VENV)/.tools
 $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 	@echo "Installing the demo's packages"
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[demo]'
+	@touch $@
+
+$(VENV)/.gpu: pyproject.toml $(VENV)/.torch
+	@echo "Installing gputrace"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e .
 	@touch $@
 
 HAS_TORCH = $(BIN)/python -c 'import sys, importlib.util as u; sys.exit(u.find_spec("torch") is None)'
@@ -131,7 +143,20 @@ mutants: $(VENV)/.dev ## break the code on purpose: each mutation must make its 
 	$(BIN)/python tests/mutants.py $(ARGS)
 
 bench: $(VENV)/.dev ## the benchmarks, each printing a table
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
+	@for script in $(filter-out %/gpu_check.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
+
+# Before anything is installed.
+gpu-there:
+	@ls /dev/nvidia[0-9]* /dev/kfd 2>/dev/null | grep -q . || \
+	  { echo "gpu-check: no GPU: there is no /dev/nvidia0 or /dev/kfd here; nothing was measured" >&2; exit 1; }
+
+gpu-check: gpu-there $(VENV)/.gpu ## what is charged on this machine's GPU, against torch's profiler and the driver
+	@$(BIN)/python benchmarks/gpu_check.py $(ARGS)
+
+gpu-check-wheels: $(VENV)/.tools ## what to carry to a GPU without network, into build/wheels (ARGS='--python-version 3.12')
+	@$(PIP) download -c constraints.txt --only-binary :all: -d build/wheels $(ARGS) 'pip>=23.1' setuptools nvidia-ml-py wrapt \
+	  opentelemetry-api opentelemetry-sdk opentelemetry-exporter-otlp-proto-http opentelemetry-exporter-otlp-json-file
+	@ls build/wheels
 
 servers: ## fetch the metric servers that integration tests talk to (Debian), else say what to install
 	@if [ -x ../shared/tools/get-servers ]; then ../shared/tools/get-servers $(GPUTRACE_SERVERS); \

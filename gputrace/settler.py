@@ -207,6 +207,7 @@ class Settler:
         if not readable:
             # Events were not asked, so nothing is known of when they happened.
             frontiers = {account: at for account, at in frontiers.items() if account is self._host}
+            cuda.say_unreadable()
         for account, frontier_ns in frontiers.items():
             self._charges.charge(account, frontier_ns)
         self._finish(now_ns)

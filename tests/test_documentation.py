@@ -32,6 +32,8 @@ NOT_IN_CI = {
     "clean": "would remove the environment that runs this",
     "constraints": "writes the pins anew",
     "format": "changes files; `make lint` judges them",
+    "gpu-check": "needs a GPU; without one tests/benchmarks/ runs it and expects the failure",
+    "gpu-check-wheels": "downloads what a machine with a GPU and without network lacks",
     "mutants": "takes long: run for a change of what it breaks",
 }
 COMMENT = re.compile(r"<!-- (not run|needs|continued)(?:: *(.*\S))? *-->")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputrace.devices import cuda_device, cuda_runtime
 from gputrace.devices.base import Mark, Slot
-from gputrace.devices.cuda_capture import background_polling, relaxed_capture
+from gputrace.devices.cuda_capture import background_polling, relaxed_capture, say_unreadable
 from gputrace.devices.cuda_device import GRAPH_CAPTURE, CudaDevice, refusal, reset
 from gputrace.devices.cuda_runtime import gpu_expected, host_clock, initialised, runtime
 
@@ -32,6 +32,7 @@ __all__ = [
     "relaxed_capture",
     "reset",
     "runtime",
+    "say_unreadable",
     "timer",
 ]
 

@@ -16,6 +16,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from gputrace import faults
 from gputrace.devices import cuda_runtime
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 #: CU_STREAM_CAPTURE_MODE_RELAXED, the same number in CUDA and ROCm.
 RELAXED = 2
+
+_CUDA_EXCHANGE = "cuThreadExchangeStreamCaptureMode"
+_ROCM_EXCHANGE = "hipThreadExchangeStreamCaptureMode"
 
 
 class _Thread(threading.local):
@@ -37,9 +41,11 @@ def _exchange(mode: int) -> int | None:
     virtual = cuda_runtime.virtual_runtime()
     if virtual is not None:
         return virtual.exchange_capture_mode(mode)
-    function = cuda_runtime.driver_function(
-        "cuThreadExchangeStreamCaptureMode"
-    ) or cuda_runtime.driver_function("hipThreadExchangeStreamCaptureMode", rocm=True)
+    # By torch's build: the other library may be loaded too, and its mode protects nothing.
+    if cuda_runtime.rocm_version() is None:
+        function = cuda_runtime.driver_function(_CUDA_EXCHANGE)
+    else:
+        function = cuda_runtime.driver_function(_ROCM_EXCHANGE, rocm=True)
     exchanged = ctypes.c_int(mode)
     if function is None or function(ctypes.byref(exchanged)) != 0:
         return None
@@ -79,6 +85,21 @@ def relaxed_capture(*, users_thread: bool = False) -> Iterator[bool]:
 def polling_forbidden() -> bool:
     """Tell whether this thread must not query events at the moment."""
     return _thread.forbidden
+
+
+def say_unreadable() -> None:
+    """Log once why no thread of ours reads events here, and who does."""
+    rocm = cuda_runtime.rocm_version()
+    named = f"torch for ROCm {rocm}" if rocm else "torch's CUDA runtime"
+    function = _ROCM_EXCHANGE if rocm else _CUDA_EXCHANGE
+    faults.log_once(
+        "capture-mode",
+        "gputrace reads no GPU events in the background, since that could break a graph capture: %s does not"
+        " let a thread exchange its capture mode (%s); calls on the GPU are settled by gputrace.flush() and"
+        " at exit",
+        named,
+        function,
+    )
 
 
 def background_polling() -> bool:

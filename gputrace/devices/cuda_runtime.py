@@ -4,7 +4,7 @@ Nothing here imports torch, initialises CUDA or creates a context on a device.
 A runtime is whatever offers the interface of ``torch.cuda``. ROCm builds of
 torch offer it too, under the same names; what differs there:
 
-* the capture mode is exchanged through ``libamdhip64`` instead of ``libcuda``;
+* the capture mode is exchanged through ``libamdhip64`` instead of ``libcuda``, even where that is loaded too;
 * ``elapsed_time`` of reversed events may answer 0 rather than a negative number;
 * whether a device has a context is not asked, since it costs next to nothing;
 * ``uuid`` holds the ASCII digits of AMD's unique id, so ``hw.id`` spells those in hexadecimal.
@@ -128,6 +128,13 @@ def initialised() -> bool:
     return found is not None and found.is_initialized()
 
 
+def rocm_version() -> str | None:
+    """Return the version of ROCm that torch is built for; None for a CUDA or CPU build, or without torch."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    built_for = getattr(version, "hip", None)
+    return None if built_for is None else str(built_for)
+
+
 def host_clock() -> Callable[[], int]:
     """Return the clock of the host in ns: CLOCK_MONOTONIC, or the virtual GPU's."""
     return time.monotonic_ns if _virtual is None else _virtual.host_ns
@@ -189,7 +196,7 @@ def has_context(device: int) -> bool:
     if _virtual is not None:
         return _virtual.has_context(device)
     get_state = driver_function("cuDevicePrimaryCtxGetState")
-    if get_state is None:
+    if get_state is None or rocm_version() is not None:
         return True
     flags, active = ctypes.c_uint(), ctypes.c_int()
     failed = get_state(device, ctypes.byref(flags), ctypes.byref(active))
