@@ -29,7 +29,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-oldest lint format types wheel-test mutants bench servers constraints clean \
+.PHONY: help demo test test-oldest lint format types wheel-test mutants soak bench servers constraints clean \
   gpu-there gpu-check gpu-check-wheels
 
 help: ## this list
@@ -141,6 +141,10 @@ wheel-test: $(VENV)/.dev ## build the distributions, install them, import every 
 
 mutants: $(VENV)/.dev ## break the code on purpose: each mutation must make its test fail
 	$(BIN)/python tests/mutants.py $(ARGS)
+
+SECONDS ?= 600
+soak: $(VENV)/.dev ## random faults for ten minutes (SECONDS=), and a ledger that must balance to the nanosecond
+	$(BIN)/python tests/soak.py --seconds $(SECONDS) $(ARGS)
 
 bench: $(VENV)/.dev ## the benchmarks, each printing a table
 	@for script in $(filter-out %/gpu_check.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script $(ARGS) || exit 1; done
