@@ -23,9 +23,21 @@ ROW = [
     "device_p50_s",
     "device_p95_s",
     "busy_share",
+    "busy_periods",
     "energy_j",
+    "energy_by_source",
+    "energy_estimated_share",
 ]
-TIMES = ["charged_s", "overlap_s", "untracked_s", "untracked_upper_s", "idle_s", "unknown_s", "wall_s"]
+TIMES = [
+    "charged_s",
+    "overlap_s",
+    "untracked_s",
+    "untracked_upper_s",
+    "idle_s",
+    "unknown_s",
+    "wall_s",
+    "overlap_corrected_s",
+]
 
 
 @pytest.fixture
@@ -54,6 +66,8 @@ def test_the_object(layout):
         "totals",
         "balanced",
         "imbalance_s",
+        "energy_balanced",
+        "energy_imbalance_j",
         "skipped_lines",
         "sampled_share",
         "notes",
@@ -84,7 +98,10 @@ def test_rows(layout):
         "device_p50_s": 2.0,
         "device_p95_s": 2.0,
         "busy_share": None,
+        "busy_periods": None,
         "energy_j": None,
+        "energy_by_source": None,
+        "energy_estimated_share": None,
     }
     assert (second["feature"], second["errors"], second["cost"], second["currency"]) == ("b", 1, None, None)
 
@@ -115,6 +132,9 @@ def test_devices(layout):
         "unknown_s": 0.5,
         "overlap_s": 0.0,
         "cost": None,
+        "energy_j": None,
+        "energy_by_source": None,
+        "energy_estimated_share": None,
     }
 
 
@@ -132,6 +152,12 @@ def test_totals(layout):
         "idle_cost",
         "unknown_cost",
         "energy_j",
+        "device_energy_j",
+        "device_energy_by_source",
+        "device_energy_estimated_share",
+        "untracked_energy_j",
+        "idle_energy_j",
+        "unknown_energy_j",
         "by_type",
         "idle_policy",
         "idle_spread_cost",
@@ -140,7 +166,7 @@ def test_totals(layout):
         "uncovered_cost",
     ]
     assert totals["idle_policy"] == "separate"
-    assert [totals[name] for name in TIMES] == [3.0, 0.0, 1.0, 1.0, 5.5, 0.5, 10.0]
+    assert [totals[name] for name in TIMES] == [3.0, 0.0, 1.0, 1.0, 5.5, 0.5, 10.0, 0.0]
     assert list(totals["by_type"]) == ["gpu"]
     assert list(totals["by_type"]["gpu"]) == TIMES
 

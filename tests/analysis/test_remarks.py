@@ -55,7 +55,7 @@ def test_overlap_is_named(notes):
         device = {catalogue.HW_ID: "GPU-1", catalogue.PUBLISHER: "p1", catalogue.HW_TYPE: "gpu"}
         one.add(catalogue.DEVICE_OVERLAP_TIME, 0.5, device)
 
-    assert "0.500 s were charged by several processes at once" in notes(overlap)
+    assert "0.500 s (gpu) were charged by several processes at once and are taken off" in notes(overlap)
 
 
 def test_a_tenant_on_no_metric_says_how_to_get_it(notes):
