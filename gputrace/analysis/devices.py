@@ -54,14 +54,9 @@ class Device:
     read: bool = True
     energy: Mapping[str, Energy] = field(default_factory=dict)
 
-    @property
-    def untracked_bounds_differ(self) -> bool:
-        """Whether the bounds of untracked time are more than 1 % apart, so that both must be shown."""
-        return bounds_differ(self.untracked_s, self.untracked_upper_s)
-
 
 def bounds_differ(lower_s: float, upper_s: float) -> bool:
-    """Say whether two bounds, in seconds, are more than 1 % apart."""
+    """Say whether two bounds, in seconds, are more than 1 % apart, so that both must be shown."""
     return (upper_s - lower_s) * 100 > upper_s
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from gputrace.analysis.devices import Device
     from gputrace.analysis.readings import Readings, Series
 
-JOULES_PER_WATT_HOUR = 3600
+JOULES_OF = {"Wh": 3600, "kWh": 3_600_000}
+"""Units that energy is shown in."""
 
 # Counters are rounded to doubles of joules when they are read, each on its own.
 _SERIES_TOLERANCE_J = 1e-6
@@ -61,6 +62,11 @@ class EnergyBalance:
     balanced: bool
     imbalance_j: float
     tolerance_j: float
+
+
+def unit_of(joules: float) -> str:
+    """Return the unit that suits an energy."""
+    return "kWh" if joules >= JOULES_OF["kWh"] else "Wh"
 
 
 def of_series(series: Iterable[Series]) -> Energy | None:
@@ -137,8 +143,9 @@ def notes(features: Energy | None, devices: Iterable[Device], books: EnergyBalan
 
 def _how(whole: Energy) -> str:
     names = {"counter": "the driver's counter", "power": "power over time"}
+    unit = unit_of(whole.joules)
     sources = ", ".join(
-        f"{joules / JOULES_PER_WATT_HOUR:,.3f} Wh from {names.get(source, 'an unknown source')}"
+        f"{joules / JOULES_OF[unit]:,.3f} {unit} from {names.get(source, 'an unknown source')}"
         for source, joules in whole.by_source.items()
     )
     share = whole.estimated_share or 0.0

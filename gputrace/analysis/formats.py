@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputrace.analysis.energy import JOULES_PER_WATT_HOUR
+from gputrace.analysis.energy import JOULES_OF
 
 ABSENT = "–"
 
@@ -45,6 +45,4 @@ def count(value: int | None) -> str:
 
 def joules_in(unit: str, joules: float | None) -> str:
     """Return joules in `Wh` or `kWh`."""
-    if joules is None:
-        return ABSENT
-    return money(joules / JOULES_PER_WATT_HOUR / (1000 if unit == "kWh" else 1))
+    return ABSENT if joules is None else money(joules / JOULES_OF[unit])

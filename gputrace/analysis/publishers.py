@@ -46,7 +46,7 @@ CREATE TEMP TABLE left_share AS
 WITH covered AS (
     SELECT process, publisher, device, at_ns, CASE WHEN cover_from IS NOT NULL THEN coalesce(sum(
         greatest(0, least(cover_until, end_ns) - greatest(cover_from, left_out.start_ns))
-        / (cover_until - cover_from)), 0) END AS share
+        / (cover_until - cover_from)) FILTER (end_ns IS NOT NULL), 0) END AS share
     FROM reading LEFT JOIN left_out USING (process, publisher, device)
     GROUP BY process, publisher, device, at_ns, cover_from)
 SELECT process, publisher, device, at_ns, least(1, coalesce(last_value(share IGNORE NULLS) OVER (

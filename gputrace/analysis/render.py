@@ -49,8 +49,9 @@ def print_report(report: SpendReport, console: Console) -> None:
         if len(report.devices) > 1:
             console.print(_device_table(report), "", sep="\n")
         console.print(ledger_line(report))
-        if report.energy_balance is not None:
-            console.print(energy_line(report, report.energy_balance))
+        unit = energy_unit(report)
+        if report.energy_balance is not None and unit is not None:
+            console.print(energy_line(report, report.energy_balance, unit))
         for note in report.notes:
             console.print(Text(f"note: {note}", style="dim"))
     finally:

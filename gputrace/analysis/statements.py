@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from gputrace.analysis import energy
-from gputrace.analysis.energy import JOULES_PER_WATT_HOUR
 from gputrace.analysis.formats import joules_in, seconds
 from gputrace.analysis.stretches import NS
 
 if TYPE_CHECKING:
     from gputrace.analysis.energy import EnergyBalance
     from gputrace.analysis.figures import SpendReport, Times
+
+
+_MICROJOULE = 1e-6
 
 
 def accounted(times: Times) -> float:
@@ -43,9 +45,8 @@ def ledger_line(report: SpendReport) -> Text:
     return text
 
 
-def energy_line(report: SpendReport, books: EnergyBalance) -> Text:
+def energy_line(report: SpendReport, books: EnergyBalance, unit: str) -> Text:
     """Say the same of energy."""
-    unit = energy_unit(report) or "Wh"
     drawn = report.totals.device_energy
     parts = {
         state: energy.total(states.get(state) for states in drawn.values())
@@ -59,8 +60,9 @@ def energy_line(report: SpendReport, books: EnergyBalance) -> Text:
         if books.balanced
         else Text("THE ENERGY DOES NOT BALANCE: ", style="bold red")
     )
+    off = f"{books.imbalance_j:+.3g} J" if abs(books.imbalance_j) >= _MICROJOULE else "less than a microjoule"
     text.append(
-        f"{' + '.join(sums)} = {joules_in(unit, whole)} {unit} drawn; off by {books.imbalance_j:+.3g} J "
+        f"{' + '.join(sums)} = {joules_in(unit, whole)} {unit} drawn; off by {off} "
         f"({books.tolerance_j:.1g} J are allowed).",
         style="not bold default",
     )
@@ -71,6 +73,4 @@ def energy_unit(report: SpendReport) -> str | None:
     """Return the unit of the energy column; `None` where there is no energy to show."""
     drawn = (part for states in report.totals.device_energy.values() for part in states.values())
     joules = max(math.fsum(part.joules for part in drawn), report.totals.energy_j or 0.0)
-    if joules <= 0:
-        return None
-    return "kWh" if joules >= 1000 * JOULES_PER_WATT_HOUR else "Wh"
+    return energy.unit_of(joules) if joules > 0 else None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gputrace import catalogue
-from gputrace.analysis.devices import measure
+from gputrace.analysis.devices import bounds_differ, measure
 from gputrace.analysis.readings import Series
 from gputrace.analysis.stretches import NS, Run
 
@@ -63,6 +63,25 @@ def test_costs_are_kept_by_currency_and_state():
     (device,) = measure(found, [run()])
     assert device.costs == {"EUR": {"charged": 3.0, "idle": 4.0}, "USD": {"idle": 5.0}}
     assert device.wall_s == 1.0
+
+
+@pytest.mark.parametrize(("upper", "differ"), [(2.0, False), (2.02, False), (2.03, True), (6.0, True)])
+def test_the_upper_bound_of_untracked_time_counts_where_it_is_more_than_a_hundredth_away(upper, differ):
+    found = [series(2.0, "untracked"), series(upper, metric=catalogue.DEVICE_UNTRACKED_UPPER_TIME)]
+    (device,) = measure(found, [run()])
+    assert (device.untracked_s, device.untracked_upper_s) == (2.0, upper)
+    assert device.wall_s == 2.0
+    assert bounds_differ(device.untracked_s, device.untracked_upper_s) is differ
+
+
+def test_a_run_without_an_upper_bound_has_the_lower_one():
+    found = [
+        series(2.0, "untracked"),
+        series(6.0, metric=catalogue.DEVICE_UNTRACKED_UPPER_TIME),
+        series(1.0, "untracked", publisher="p2"),
+    ]
+    (device,) = measure(found, [run("p1"), run("p2", 60, 120)])
+    assert (device.untracked_s, device.untracked_upper_s) == (3.0, 7.0)
 
 
 def test_time_that_several_processes_charged_is_no_wall_time():
