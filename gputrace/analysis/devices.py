@@ -38,6 +38,7 @@ class Device:
         costs: What the device cost, by currency and state; empty without a price.
         read: Whether it was read; if not, it stands for what a fleet list has beyond that.
         energy: What it drew, by state; empty where no energy was read.
+        parent: The GPU that a slice is part of.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Device:
     costs: dict[str, dict[str, float]]
     read: bool = True
     energy: Mapping[str, Energy] = field(default_factory=dict)
+    parent: str | None = None
 
 
 def bounds_differ(lower_s: float, upper_s: float) -> bool:
@@ -108,6 +110,7 @@ def _device(device: str, series: Sequence[Series]) -> Device:
         overlap_s=math.fsum(_values(series, catalogue.DEVICE_OVERLAP_TIME.name)),
         costs=_costs(series),
         energy=_energy(series),
+        parent=_first(series, catalogue.HW_PARENT),
     )
 
 

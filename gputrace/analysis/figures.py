@@ -229,6 +229,7 @@ def _device(device: Device, currency: str | None) -> dict[str, Any]:
         "id": device.id,
         "name": device.name,
         "type": device.type,
+        "parent": device.parent,
         "wall_s": device.wall_s,
         "charged_s": device.charged_s,
         "untracked_s": device.untracked_s,

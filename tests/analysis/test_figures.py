@@ -124,6 +124,7 @@ def test_devices(layout):
         "id": "GPU-1",
         "name": "H100",
         "type": "gpu",
+        "parent": None,
         "wall_s": 10.0,
         "charged_s": 3.0,
         "untracked_s": 1.0,
@@ -136,6 +137,15 @@ def test_devices(layout):
         "energy_by_source": None,
         "energy_estimated_share": None,
     }
+
+
+def test_a_slice_names_the_gpu_that_it_is_part_of(program, report, lines):
+    one = program()
+    one.device({**lines.gpu, catalogue.HW_ID: "MIG-1", catalogue.HW_PARENT: "GPU-1"}, idle=1.0)
+    one.export()
+    assert [(device["id"], device["parent"]) for device in report().to_json()["devices"]] == [
+        ("MIG-1", "GPU-1")
+    ]
 
 
 def test_totals(layout):
