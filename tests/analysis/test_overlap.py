@@ -179,3 +179,60 @@ def test_what_is_left_and_what_is_taken_off_is_what_was_charged(lines, processes
     assert corrected <= overlap + 1e-6
     assert found.totals.by_type["gpu"].counted_twice_s == pytest.approx(overlap - corrected, abs=1e-5)
     assert json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_what_was_taken_off_before_the_window_is_not_in_it(write, lines, report):
+    write(*(lines.metrics(at, [feature("a", at), *states(at / 2, at / 2, at / 2)]) for at in (0, 60, 120)))
+    found = report(since=60)
+    assert rows(found) == pytest.approx({"a": 30.0})
+    assert found.totals.times.overlap_corrected_s == pytest.approx(30.0)
+    assert found.balance.balanced
+
+
+def test_no_feature_is_relieved_of_more_than_it_was_charged(write, lines, report):
+    write(
+        lines.metrics(0, [feature("a", 0), *states(0, 0, 0)]),
+        lines.metrics(60, [feature("a", 10), *states(10, 50, 30)]),
+        lines.metrics(120, [feature("a", 60), *states(30, 90, 30)]),
+    )
+    found = report()
+    assert rows(found) == pytest.approx({"a": 50.0})
+    # The rest stays where it is seen.
+    assert found.totals.times.counted_twice_s == pytest.approx(20.0)
+    assert any("20.000 s (gpu)" in note and "could not be taken off" in note for note in found.notes)
+
+
+def test_intervals_that_are_longer_than_a_minute_are_spread_over_it(write, lines, report):
+    # One exports every minute, the other every two; both hold the device in the second minute.
+    write(
+        *(
+            lines.metrics(at, [feature("a", busy), *states(at, 0, over)], "i1")
+            for at, busy, over in ((0, 0, 0), (60, 0, 0), (120, 30, 30))
+        ),
+        lines.metrics(0, [feature("b", 0)], "i2"),
+        lines.metrics(120, [feature("b", 120)], "i2"),
+    )
+    found = report()
+    # 30 s of the second minute are twice in the 30 s of one and 60 s of the other.
+    assert rows(found) == pytest.approx({"a": 20.0, "b": 100.0})
+    assert found.balance.balanced
+
+
+def test_energy_that_is_corrected_by_time_balances_though_power_changed(write, lines, report):
+    energy = {catalogue.ENERGY_SOURCE: "counter", catalogue.ENERGY_SPLIT: "idle_power"}
+
+    def points(seconds, joules, drawn):
+        spent = {**GPU, catalogue.FEATURE: "a", **energy}
+        held = {**device(), catalogue.DEVICE_STATE: "charged", **energy}
+        return [
+            feature("a", seconds),
+            (catalogue.FEATURE_ENERGY.name, spent, float(joules)),
+            (catalogue.DEVICE_ENERGY.name, held, float(drawn)),
+            *states(seconds / 2, 0, seconds / 2),
+        ]
+
+    write(lines.metrics(0, points(0, 0, 0)), lines.metrics(60, points(60, 20_000, 10_050)))
+    found = report()
+    assert found.rows[0].energy_j == pytest.approx(10_000.0)
+    assert found.energy_balance.imbalance_j == pytest.approx(-50.0)
+    assert found.energy_balance.balanced

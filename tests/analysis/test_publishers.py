@@ -232,3 +232,21 @@ def test_a_price_book_prices_the_readings_that_are_used(published, report):
     )
     found = report(prices=read_table(f"{row}as_of = 2026-01-01\n".encode(), "book.toml"))
     assert found.totals.device_costs == pytest.approx({"idle": 50.0, "charged": 250.0})
+
+
+def test_features_of_a_publisher_that_was_left_out_bear_the_prices_of_their_time(write, lines, report):
+    from gputrace.prices_file import read_table
+
+    row = '[[price]]\nname = "H100"\ncurrency = "EUR"\nkind = "spot"\nsource = "s"\nas_of = 2026-01-01\n'
+    later = f"{row}per_hour = 36000\nvalid_from = 2026-01-31T12:00:20Z\n"
+    book = read_table(f"{row}per_hour = 3600\n{later}".encode(), "book.toml")
+    charged = {**lines.gpu, catalogue.DEVICE_STATE: "charged"}
+    rival = {**charged, catalogue.PUBLISHER: "p2"}
+    family = {catalogue.FEATURE: "a", catalogue.HW_TYPE: "gpu", catalogue.HW_NAME: "H100"}
+    write(
+        *(lines.metrics(at, [(DEVICE_TIME, charged, float(at))], "i1") for at in range(0, 121, 10)),
+        # Its first export covers what it read from the first second on.
+        lines.metrics(40, [(catalogue.FEATURE_TIME.name, family, 40.0), (DEVICE_TIME, rival, 40.0)], "i2"),
+    )
+    found = report(prices=book)
+    assert found.rows[0].cost == pytest.approx(20 * 1 + 20 * 10)
