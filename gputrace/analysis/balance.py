@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from gputrace import catalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from gputrace.analysis.devices import Device
-    from gputrace.analysis.readings import Run, Series
+    from gputrace.analysis.readings import Readings, Series
+    from gputrace.analysis.stretches import Run
 
 # Counters are rounded to doubles of seconds when they are read, each on its own.
 SERIES_TOLERANCE_S = 1e-6
@@ -39,21 +40,22 @@ class Balance:
     notes: tuple[str, ...]
 
 
-def check(series: Sequence[Series], devices: Iterable[Device], runs: Iterable[Run]) -> Balance:
+def check(readings: Readings, devices: Iterable[Device]) -> Balance:
     """Compare features with devices by type, and the states of devices with the clock.
 
     Args:
-        series: All series of the window.
+        readings: Every series over the window; what was taken off features since several processes
+            charged it belongs to what they were charged.
         devices: The devices, from `devices.measure`.
-        runs: The runs that the devices were measured from.
     """
     devices = tuple(devices)
-    charges = [one for one in series if one.metric == catalogue.FEATURE_TIME.name]
+    charges = [one for one in readings.series if one.metric == catalogue.FEATURE_TIME.name]
     types = {device.type for device in devices} | {_type(one) for one in charges}
     gaps: dict[str | None, float] = {}
     tolerances: dict[str | None, float] = {}
     for kind in types:
         features = [one.value for one in charges if _type(one) == kind]
+        features.append(readings.corrected_s.get(kind or "", 0.0))
         held = [device.charged_s + device.overlap_s for device in devices if device.type == kind]
         gaps[kind] = math.fsum((*features, *(-value for value in held)))
         tolerances[kind] = SERIES_TOLERANCE_S * (
@@ -65,7 +67,7 @@ def check(series: Sequence[Series], devices: Iterable[Device], runs: Iterable[Ru
         for kind, gap in sorted(gaps.items(), key=str)
         if abs(gap) > tolerances[kind]
     ]
-    notes.extend(_against_the_clock(runs))
+    notes.extend(_against_the_clock(readings.runs))
     return Balance(not notes, math.fsum(gaps.values()), math.fsum(tolerances.values()), tuple(notes))
 
 

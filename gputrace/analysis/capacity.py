@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gputrace import catalogue
 from gputrace.analysis.devices import Device
-from gputrace.analysis.readings import NS
+from gputrace.analysis.stretches import NS
 from gputrace.prices import ambiguity
 from gputrace.prices_billing import Bill
 from gputrace.prices_rows import PriceBookError
@@ -19,7 +19,7 @@ from gputrace.prices_timeline import Ambiguity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from gputrace.analysis.readings import Run
+    from gputrace.analysis.stretches import Run
     from gputrace.prices_timeline import PriceTable
 
 _SECONDS_PER_HOUR = 3600

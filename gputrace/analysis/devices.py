@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.analysis.readings import NS, Run, Series
+from gputrace.analysis import energy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-_SAME_MOMENT_NS = NS  # Two publishers that hand over within a second do not compete.
+    from gputrace.analysis.energy import Energy
+    from gputrace.analysis.readings import Series
+    from gputrace.analysis.stretches import Run
 
 RunKey = tuple[str, str, str]
 
@@ -36,6 +37,8 @@ class Device:
         overlap_s: Charged by more than one process at once; in `feature.time`, not in `charged_s`.
         costs: What the device cost, by currency and state; empty without a price.
         read: Whether it was read; if not, it stands for what a fleet list has beyond that.
+        energy: What it drew, by state; empty where no energy was read.
+        parent: The GPU that a slice is part of.
     """
 
     id: str
@@ -50,38 +53,13 @@ class Device:
     overlap_s: float
     costs: dict[str, dict[str, float]]
     read: bool = True
+    energy: Mapping[str, Energy] = field(default_factory=dict)
+    parent: str | None = None
 
 
-def choose(runs: Iterable[Run]) -> tuple[tuple[Run, ...], tuple[str, ...]]:
-    """Take one publisher per device at any moment, the longest first.
-
-    A restarted program publishes its device again under a new name: runs that
-    follow each other are all taken, those that overlap are not.
-
-    Returns:
-        The runs to use, and a sentence for every one that was left out or that
-        leaves a gap.
-    """
-    by_device: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        by_device[run.device].append(run)
-    chosen: list[Run] = []
-    notes: list[str] = []
-    for device, candidates in sorted(by_device.items()):
-        taken: list[Run] = []
-        for run in sorted(candidates, key=lambda run: (-run.wall_s, run.start_ns, run.process)):
-            rival = next((other for other in taken if _overlap(run, other)), None)
-            if rival is None:
-                taken.append(run)
-            else:
-                notes.append(
-                    f"Device {device} was read by more than one process at once; the readings of "
-                    f"{_who(rival)} are used, those of {_who(run)} are not."
-                )
-        taken.sort(key=lambda run: run.start_ns)
-        notes.extend(_gaps(device, taken))
-        chosen.extend(taken)
-    return tuple(chosen), tuple(notes)
+def bounds_differ(lower_s: float, upper_s: float) -> bool:
+    """Say whether two bounds, in seconds, are more than 1 % apart, so that both must be shown."""
+    return (upper_s - lower_s) * 100 > upper_s
 
 
 def measure(series: Iterable[Series], runs: Iterable[Run]) -> tuple[Device, ...]:
@@ -108,40 +86,73 @@ def series_key(one: Series) -> RunKey:
 _METRICS = (
     catalogue.DEVICE_TIME.name,
     catalogue.DEVICE_COST.name,
+    catalogue.DEVICE_ENERGY.name,
     catalogue.DEVICE_OVERLAP_TIME.name,
+    catalogue.DEVICE_UNTRACKED_UPPER_TIME.name,
 )
 
 
 def _device(device: str, series: Sequence[Series]) -> Device:
-    states: dict[str, list[float]] = defaultdict(list)
-    costs: dict[str, dict[str, float]] = {}
-    overlap: list[float] = []
-    for one in series:
-        state = one.attributes.get(catalogue.DEVICE_STATE, "")
-        # A state that this version does not know is no reading that it can use.
-        state = state if state in catalogue.DEVICE_STATES else "unknown"
-        if one.metric == catalogue.DEVICE_TIME.name:
-            states[state].append(one.value)
-        elif one.metric == catalogue.DEVICE_OVERLAP_TIME.name:
-            overlap.append(one.value)
-        else:
-            by_state = costs.setdefault(one.attributes.get(catalogue.CURRENCY, "?"), {})
-            by_state[state] = by_state.get(state, 0.0) + one.value
-    charged, untracked, idle, unknown = (math.fsum(states[state]) for state in catalogue.DEVICE_STATES)
+    states = {
+        state: math.fsum(_values(series, catalogue.DEVICE_TIME.name, state))
+        for state in catalogue.DEVICE_STATES
+    }
     return Device(
         id=device,
         name=_first(series, catalogue.HW_NAME),
         type=_first(series, catalogue.HW_TYPE),
-        wall_s=math.fsum(value for values in states.values() for value in values),
-        charged_s=charged,
-        untracked_s=untracked,
-        # No metric gives the upper bound yet; on the host stand-in both are equal.
-        untracked_upper_s=untracked,
-        idle_s=idle,
-        unknown_s=unknown,
-        overlap_s=math.fsum(overlap),
-        costs=costs,
+        wall_s=math.fsum(one.value for one in series if one.metric == catalogue.DEVICE_TIME.name),
+        charged_s=states["charged"],
+        untracked_s=states["untracked"],
+        untracked_upper_s=_untracked_upper(series),
+        idle_s=states["idle"],
+        unknown_s=states["unknown"],
+        overlap_s=math.fsum(_values(series, catalogue.DEVICE_OVERLAP_TIME.name)),
+        costs=_costs(series),
+        energy=_energy(series),
+        parent=_first(series, catalogue.HW_PARENT),
     )
+
+
+def _state(one: Series) -> str:
+    state = one.attributes.get(catalogue.DEVICE_STATE, "")
+    # A state that this version does not know is no reading that it can use.
+    return state if state in catalogue.DEVICE_STATES else "unknown"
+
+
+def _values(series: Iterable[Series], metric: str, state: str | None = None) -> Iterable[float]:
+    return (one.value for one in series if one.metric == metric and state in {None, _state(one)})
+
+
+def _untracked_upper(series: Iterable[Series]) -> float:
+    """Return the upper bound of untracked time, which is the lower one where a run gives no other."""
+    by_run: dict[RunKey, list[Series]] = defaultdict(list)
+    for one in series:
+        by_run[series_key(one)].append(one)
+    bounds: list[float] = []
+    for found in by_run.values():
+        lower = math.fsum(_values(found, catalogue.DEVICE_TIME.name, "untracked"))
+        upper = tuple(_values(found, catalogue.DEVICE_UNTRACKED_UPPER_TIME.name))
+        bounds.append(max(lower, math.fsum(upper)))
+    return math.fsum(bounds)
+
+
+def _costs(series: Iterable[Series]) -> dict[str, dict[str, float]]:
+    costs: dict[str, dict[str, float]] = {}
+    for one in series:
+        if one.metric == catalogue.DEVICE_COST.name:
+            by_state = costs.setdefault(one.attributes.get(catalogue.CURRENCY, "?"), {})
+            by_state[_state(one)] = by_state.get(_state(one), 0.0) + one.value
+    return costs
+
+
+def _energy(series: Iterable[Series]) -> dict[str, Energy]:
+    by_state: dict[str, list[Series]] = defaultdict(list)
+    for one in series:
+        if one.metric == catalogue.DEVICE_ENERGY.name:
+            by_state[_state(one)].append(one)
+    found = {state: energy.of_series(by_state[state]) for state in catalogue.DEVICE_STATES}
+    return {state: part for state, part in found.items() if part is not None}
 
 
 def _first(series: Iterable[Series], attribute: str) -> str | None:
@@ -150,21 +161,3 @@ def _first(series: Iterable[Series], attribute: str) -> str | None:
 
 def _run_key(run: Run) -> RunKey:
     return run.process, run.publisher, run.device
-
-
-def _overlap(one: Run, other: Run) -> bool:
-    return min(one.end_ns, other.end_ns) - max(one.start_ns, other.start_ns) > _SAME_MOMENT_NS
-
-
-def _who(run: Run) -> str:
-    return f"publisher {run.publisher or run.process}"
-
-
-def _gaps(device: str, runs: Sequence[Run]) -> Iterable[str]:
-    gaps = [later.start_ns - earlier.end_ns for earlier, later in itertools.pairwise(runs)]
-    missing_s = sum(gap for gap in gaps if gap > _SAME_MOMENT_NS) / NS
-    if missing_s:
-        yield (
-            f"Nobody read device {device} for {missing_s:,.1f} s between two publishers; "
-            "that time is in no row."
-        )

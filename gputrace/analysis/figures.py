@@ -7,14 +7,21 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from gputrace import catalogue
+from gputrace.analysis import energy
 from gputrace.analysis.latency import Percentiles
-from gputrace.analysis.readings import NS, utc
+from gputrace.analysis.readings import utc
+from gputrace.analysis.stretches import NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from gputrace.analysis.balance import Balance
     from gputrace.analysis.devices import Device
+    from gputrace.analysis.energy import Energy, EnergyBalance
+
+
+# Sums over many intervals differ in their last digits.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,8 @@ class Row:
         cost_per_1000_calls: In `currency`.
         percentiles: Times of single calls.
         busy_share: Part of the time in which the device was busy while this group held it alone.
-        energy_j: Joules.
+        busy_periods: How many sample periods that would be told from.
+        energy: Its part of what the devices drew.
     """
 
     key: Mapping[str, str | None]
@@ -47,7 +55,13 @@ class Row:
     cost_per_1000_calls: float | None = None
     percentiles: Percentiles = field(default_factory=Percentiles)
     busy_share: float | None = None
-    energy_j: float | None = None
+    busy_periods: int | None = None
+    energy: Energy | None = None
+
+    @property
+    def energy_j(self) -> float | None:
+        """Joules of all sources."""
+        return None if self.energy is None else self.energy.joules
 
     @property
     def unnamed(self) -> bool:
@@ -57,7 +71,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of all devices of one type; `charged_s` is the sum over features."""
+    """Seconds of all devices of one type; `charged_s` is the sum over features.
+
+    What several processes charged at once is `overlap_s`; of it `overlap_corrected_s` was taken off the
+    features, so that only the rest of it is in their sum twice.
+    """
 
     charged_s: float
     overlap_s: float
@@ -66,6 +84,13 @@ class Times:
     idle_s: float
     unknown_s: float
     wall_s: float
+    overlap_corrected_s: float = 0.0
+
+    @property
+    def counted_twice_s(self) -> float:
+        """What is in `charged_s` twice, 0 where only rounding is."""
+        rest = self.overlap_s - self.overlap_corrected_s
+        return rest if abs(rest) > _ROUNDING * max(1.0, self.overlap_s) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +105,8 @@ class Totals:
         currency: The only currency there is; `None` if there is none or several.
         cost: Cost of all rows.
         device_costs: Cost of the devices by state.
-        energy_j: Joules of all rows.
+        energy: Energy of all rows.
+        device_energy: What the devices drew, by `hw.type` and state.
         idle_policy: What became of the cost of idle time, of `prices_billing.IDLE_POLICIES`.
         idle_spread_cost: The part of it that the rows bear.
         capacity_s: Devices of the fleet list × seconds of the window; `None` without a list.
@@ -95,12 +121,18 @@ class Totals:
     currency: str | None
     cost: float | None
     device_costs: Mapping[str, float]
-    energy_j: float | None
+    energy: Energy | None
+    device_energy: Mapping[str, Mapping[str, Energy]] = field(default_factory=dict)
     idle_policy: str = "separate"
     idle_spread_cost: float | None = None
     capacity_s: float | None = None
     uncovered_s: float | None = None
     uncovered_cost: float | None = None
+
+    @property
+    def energy_j(self) -> float | None:
+        """Joules of all rows."""
+        return None if self.energy is None else self.energy.joules
 
     @property
     def times(self) -> Times | None:
@@ -120,6 +152,7 @@ class SpendReport:
         devices: One entry a device.
         totals: The sums.
         balance: Whether the books agree.
+        energy_balance: Whether those of energy do; `None` without energy of both features and devices.
         skipped_lines: Lines that could not be used.
         spans: Calls that percentiles were taken from; `None` if spans were not read.
         notes: What a reader must know about the numbers, a sentence each.
@@ -135,6 +168,7 @@ class SpendReport:
     skipped_lines: int
     spans: int | None
     notes: tuple[str, ...]
+    energy_balance: EnergyBalance | None = None
 
     @property
     def sampled_share(self) -> float | None:
@@ -156,6 +190,8 @@ class SpendReport:
             "totals": _totals(self.totals),
             "balanced": self.balance.balanced,
             "imbalance_s": self.balance.imbalance_s,
+            "energy_balanced": None if self.energy_balance is None else self.energy_balance.balanced,
+            "energy_imbalance_j": None if self.energy_balance is None else self.energy_balance.imbalance_j,
             "skipped_lines": self.skipped_lines,
             "sampled_share": self.sampled_share,
             "notes": list(self.notes),
@@ -180,7 +216,10 @@ def _row(row: Row, by: Iterable[str]) -> dict[str, Any]:
         "device_p50_s": row.percentiles.device_p50_s,
         "device_p95_s": row.percentiles.device_p95_s,
         "busy_share": row.busy_share,
+        "busy_periods": row.busy_periods,
         "energy_j": row.energy_j,
+        "energy_by_source": None if row.energy is None else dict(row.energy.by_source),
+        "energy_estimated_share": None if row.energy is None else row.energy.estimated_share,
     }
 
 
@@ -190,6 +229,7 @@ def _device(device: Device, currency: str | None) -> dict[str, Any]:
         "id": device.id,
         "name": device.name,
         "type": device.type,
+        "parent": device.parent,
         "wall_s": device.wall_s,
         "charged_s": device.charged_s,
         "untracked_s": device.untracked_s,
@@ -199,12 +239,31 @@ def _device(device: Device, currency: str | None) -> dict[str, Any]:
         "overlap_s": device.overlap_s,
         # In the currency of the totals; with several there is no single number.
         "cost": None if costs is None else math.fsum(costs.values()),
+        **_energy(device.energy),
+    }
+
+
+def _energy(states: Mapping[str, Energy]) -> dict[str, Any]:
+    whole = energy.total(states.values())
+    by_source = {
+        source: {state: part.by_source.get(source, 0.0) for state, part in states.items()}
+        for source in (() if whole is None else whole.by_source)
+    }
+    return {
+        "energy_j": None if whole is None else whole.joules,
+        "energy_by_source": by_source or None,
+        "energy_estimated_share": None if whole is None else whole.estimated_share,
     }
 
 
 def _totals(totals: Totals) -> dict[str, Any]:
     times = totals.times
     states = totals.device_costs
+    drawn = {
+        state: part
+        for state in catalogue.DEVICE_STATES
+        if (part := energy.total(parts.get(state) for parts in totals.device_energy.values())) is not None
+    }
     return {
         "calls": totals.calls,
         "errors": totals.errors,
@@ -215,6 +274,11 @@ def _totals(totals: Totals) -> dict[str, Any]:
         "device_cost": math.fsum(states.values()) if states else None,
         **{f"{state}_cost": states.get(state) for state in ("untracked", "idle", "unknown")},
         "energy_j": totals.energy_j,
+        **{f"device_{name}": value for name, value in _energy(drawn).items()},
+        **{
+            f"{state}_energy_j": drawn[state].joules if state in drawn else None
+            for state in ("untracked", "idle", "unknown")
+        },
         "by_type": {
             kind: {one.name: getattr(found, one.name) for one in fields(Times)}
             for kind, found in totals.by_type.items()

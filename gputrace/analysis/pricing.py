@@ -12,7 +12,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from gputrace import catalogue
-from gputrace.analysis.readings import NS, Readings, Series
+from gputrace.analysis.readings import Readings, Series
+from gputrace.analysis.stretches import NS
 from gputrace.prices import ambiguity
 from gputrace.prices_billing import Bill
 from gputrace.prices_rows import PriceBookError
@@ -162,7 +163,7 @@ def _device(one: Series) -> _Device:
 
 def _beginnings(values: Readings) -> dict[str, int]:
     began: dict[str, int] = {}
-    for run in values.runs:
+    for run in (*values.runs, *(part.run for part in values.left_out)):
         began[run.process] = min(run.start_ns, began.get(run.process, run.start_ns))
     return began
 

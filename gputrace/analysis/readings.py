@@ -8,19 +8,20 @@ need not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from gputrace import catalogue
+from gputrace.analysis import overlap, publishers, stretches
+from gputrace.analysis.stretches import NS
 from gputrace.analysis.survey import NoDataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gputrace.analysis.publishers import LeftOut
     from gputrace.analysis.store import Store
-
-NS = 1_000_000_000
+    from gputrace.analysis.stretches import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +44,18 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """The readings of one device by one publisher in one process.
-
-    Attributes:
-        process: As in `Series`.
-        publisher: `gputrace.publisher`.
-        device: `hw.id`.
-        start_ns: First reading in the window, Unix time.
-        end_ns: Last reading.
-        wall_s: Sum of the states over the window.
-        elapsed_s: Time by the clock between the first and the last export that show a value.
-        states_s: Sum of the states between the same two exports: the same, where every moment has a state.
-    """
-
-    process: str
-    publisher: str
-    device: str
-    start_ns: int
-    end_ns: int
-    wall_s: float
-    elapsed_s: float
-    states_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Readings:
     """All that the numbers of a report are made of, except percentiles.
 
     Attributes:
         series: One entry a series.
-        runs: Who read which device when.
+        runs: Who read which device when: one publisher per device at any moment.
         start_ns: First export of any process in the window, Unix time.
         end_ns: Last export.
         clip_error_s: Largest distance between the asked start and an export that was used for it.
+        left_out: Readings of further publishers at the same time, which are in no series.
+        corrected_s: What several processes charged at once and was taken off the features, by `hw.type`.
+        notes: A sentence for all that a reader must know about whose readings these are.
     """
 
     series: tuple[Series, ...]
@@ -84,6 +63,9 @@ class Readings:
     start_ns: int
     end_ns: int
     clip_error_s: float = 0.0
+    left_out: tuple[LeftOut, ...] = ()
+    corrected_s: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 # The start of the window in each process: its last export before the cut; where
@@ -110,30 +92,6 @@ SELECT process, metric, attributes,
 FROM point JOIN process USING (process)
 WHERE base_ns IS NULL OR last_ns > base_ns
 GROUP BY process, metric, delta, start_ns, attributes
-"""
-
-# A new series shows 0 in its first export, whatever it holds; so a run begins where
-# the later exports say that it did, and clocks are compared from the first value on.
-_RUNS = """
-WITH export AS (
-    SELECT process, base_ns, at_ns, sum(value) AS states,
-        list_filter(attributes, lambda item: item.key = $publisher)[1].text AS publisher,
-        list_filter(attributes, lambda item: item.key = $device)[1].text AS device
-    FROM point JOIN process USING (process)
-    WHERE metric = $metric AND (base_ns IS NULL OR last_ns > base_ns)
-    GROUP BY ALL),
-run AS (
-    SELECT process, publisher, device, max(at_ns) AS end_ns, arg_max(states, at_ns) AS end_states,
-        coalesce(arg_max(states, at_ns) FILTER (at_ns <= base_ns), 0) AS base_states,
-        max(at_ns) FILTER (at_ns <= base_ns) AS base_at,
-        min(at_ns - CAST(states * 1e9 AS BIGINT)) AS began_ns,
-        min(at_ns) FILTER (states > 0) AS shown_at, arg_min(states, at_ns) FILTER (states > 0) AS shown
-    FROM export GROUP BY process, publisher, device)
-SELECT process, coalesce(publisher, ''), coalesce(device, ''),
-    CASE WHEN base_states > 0 THEN base_at ELSE began_ns END AS start_ns, end_ns, end_states - base_states,
-    (end_ns - CASE WHEN base_states > 0 THEN base_at ELSE coalesce(shown_at, end_ns) END) / 1e9,
-    end_states - CASE WHEN base_states > 0 THEN base_states ELSE coalesce(shown, end_states) END
-FROM run ORDER BY device, start_ns
 """
 
 
@@ -166,6 +124,9 @@ def read(store: Store, since_ns: int | None = None) -> Readings:
         )
         raise NoDataError(message)
     store.rows(_PROCESSES, {"cut": since_ns})
+    choice = publishers.choose(stretches.read(store))
+    publishers.leave_out(store, choice.left_out)
+    corrected_s = overlap.correct(store)
     series = tuple(
         Series(
             process,
@@ -176,11 +137,14 @@ def read(store: Store, since_ns: int | None = None) -> Readings:
         )
         for process, metric, attributes, value, fell in store.rows(_SERIES)
     )
-    names = {
-        "metric": catalogue.DEVICE_TIME.name,
-        "publisher": catalogue.PUBLISHER,
-        "device": catalogue.HW_ID,
-    }
-    runs = tuple(Run(*row) for row in store.rows(_RUNS, names))
     start_ns, end_ns, distance_ns = store.rows(_WINDOW, {"cut": since_ns})[0]
-    return Readings(series, runs, start_ns, end_ns, (distance_ns or 0) / NS)
+    return Readings(
+        series,
+        choice.runs,
+        start_ns,
+        end_ns,
+        (distance_ns or 0) / NS,
+        choice.left_out,
+        corrected_s,
+        choice.notes,
+    )

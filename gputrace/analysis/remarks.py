@@ -7,13 +7,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
+from gputrace.analysis.devices import bounds_differ
 from gputrace.analysis.latency import FIELDS, Latencies, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gputrace.analysis.devices import Device
-    from gputrace.analysis.figures import Totals
+    from gputrace.analysis.figures import Times, Totals
     from gputrace.analysis.readings import Readings, Series
 
 _NAMED_FILES = 5
@@ -68,9 +69,31 @@ def _on_types(devices: Sequence[Device], totals: Totals) -> Iterable[str]:
             f"Devices of {len(kinds)} types ({', '.join(sorted(kinds))}): their seconds are never added, "
             "each row counts one type."
         )
-    overlap = math.fsum(device.overlap_s for device in devices)
-    if overlap:
-        yield f"{overlap:,.3f} s were charged by several processes at once: twice in rows, once on devices."
+    for kind, times in totals.by_type.items():
+        yield from _on_bounds(kind, times)
+        yield from _on_overlap(kind, times)
+
+
+def _on_bounds(kind: str, times: Times) -> Iterable[str]:
+    if bounds_differ(times.untracked_s, times.untracked_upper_s):
+        yield (
+            f"Untracked time ({kind}) is at least {times.untracked_s:,.3f} s, which is what is shown, and at "
+            f"most {times.untracked_upper_s:,.3f} s: a tracked call can hold a device without computing."
+        )
+
+
+def _on_overlap(kind: str, times: Times) -> Iterable[str]:
+    if times.overlap_corrected_s:
+        yield (
+            f"{times.overlap_corrected_s:,.3f} s ({kind}) were charged by several processes at once and are "
+            "taken off the rows, with the cost and energy of as much time: minute by minute, from all that "
+            "was charged on devices of the same name, since no metric tells which of them a feature held."
+        )
+    if times.counted_twice_s:
+        yield (
+            f"{times.counted_twice_s:,.3f} s ({kind}) were charged by several processes at once and could "
+            "not be taken off: twice in rows, once on devices."
+        )
 
 
 def _on_money(series: Iterable[Series], devices: Sequence[Device], totals: Totals) -> Iterable[str]:

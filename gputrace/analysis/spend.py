@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.analysis import balance, capacity, idleness, remarks
-from gputrace.analysis.devices import Device, choose, measure
+from gputrace.analysis import balance, busy, capacity, energy, idleness, remarks
+from gputrace.analysis.devices import Device, measure
 from gputrace.analysis.figures import Row, SpendReport, Times, Totals
 from gputrace.analysis.latency import TYPE_FIELD, Key, Latencies, Percentiles, key_of
 from gputrace.prices_timeline import PriceTable
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gputrace.analysis.capacity import Capacity
-    from gputrace.analysis.readings import Readings, Run, Series
+    from gputrace.analysis.energy import Energy
+    from gputrace.analysis.readings import Readings, Series
+    from gputrace.analysis.stretches import Run
 
 NO_TYPE = "?"
 
@@ -62,15 +64,16 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
     Raises:
         PriceBookError: Rows of the book claim a device alike.
     """
-    runs, publishing = choose(readings.runs)
+    runs = readings.runs
     devices = measure(readings.series, runs)
-    books = balance.check(readings.series, devices, runs)
+    books = balance.check(readings, devices)
+    energy_books = energy.check(readings, devices)
     start_ns, end_ns = _window(readings, runs)
     fleet = capacity.measure(prices or PriceTable(""), devices, runs, (start_ns, end_ns))
     devices = (*devices, *fleet.uncovered)
     groups = _groups(readings.series, by)
     borne = idleness.spread(groups.values(), devices, idle)
-    totals = _with_policy(_totals(readings.series, groups.values(), devices), fleet, idle, borne)
+    totals = _with_policy(_totals(readings, groups.values(), devices), fleet, idle, borne)
     notes = (*remarks.collect(readings, by, devices, totals, latencies), *fleet.notes)
     return SpendReport(
         by=tuple(by),
@@ -85,10 +88,13 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
         notes=(
             *notes,
             *idleness.notes(idle, borne),
-            *publishing,
+            *energy.notes(totals.energy, devices, energy_books),
+            *busy.notes(readings.series, by),
+            *readings.notes,
             *books.notes,
             *remarks.on_skipped(skipped or {}),
         ),
+        energy_balance=energy_books,
     )
 
 
@@ -105,7 +111,8 @@ class _Group:
     calls: Counter[str] = field(default_factory=Counter)
     charged: list[float] = field(default_factory=list)
     costs: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    energy: list[float] = field(default_factory=list)
+    energy: list[Series] = field(default_factory=list)
+    alone: busy.Alone = field(default_factory=busy.Alone)
 
     @property
     def spent(self) -> bool:
@@ -115,8 +122,9 @@ class _Group:
 
 def _groups(series: Iterable[Series], by: Sequence[str]) -> dict[Key, _Group]:
     groups: dict[Key, _Group] = defaultdict(_Group)
+    counted = (*_BILLED, *busy.METRICS) if busy.known_by(by) else _BILLED
     for one in series:
-        if one.metric not in _BILLED:
+        if one.metric not in counted:
             continue
         group = groups[key_of(one.attributes, by)]
         group.kind = one.attributes.get(catalogue.HW_TYPE, group.kind)
@@ -126,8 +134,10 @@ def _groups(series: Iterable[Series], by: Sequence[str]) -> dict[Key, _Group]:
             group.charged.append(one.value)
         elif one.metric == catalogue.FEATURE_COST.name:
             group.costs[one.attributes.get(catalogue.CURRENCY, "?")].append(one.value)
+        elif one.metric == catalogue.FEATURE_ENERGY.name:
+            group.energy.append(one)
         else:
-            group.energy.append(one.value)
+            group.alone.add(one)
     # A declared feature is exported as 0 from the start; unless it spends, it is no row.
     return {key: group for key, group in groups.items() if group.spent}
 
@@ -177,27 +187,29 @@ def _rows_of(
             currency=currency,
             cost_per_1000_calls=None if cost is None or not calls else 1000 * cost / calls,
             percentiles=percentiles if first else Percentiles(),
-            energy_j=math.fsum(group.energy) if first and group.energy else None,
+            busy_share=group.alone.share if first else None,
+            busy_periods=group.alone.periods if first else None,
+            energy=energy.of_series(group.energy) if first else None,
         )
 
 
-def _totals(series: Iterable[Series], groups: Iterable[_Group], devices: Sequence[Device]) -> Totals:
+def _totals(readings: Readings, groups: Iterable[_Group], devices: Sequence[Device]) -> Totals:
     groups = tuple(groups)
     calls = sum((group.calls for group in groups), Counter[str]())
     currencies = {currency for group in groups for currency in group.costs}
     currencies |= {currency for device in devices for currency in device.costs}
     currency = next(iter(currencies)) if len(currencies) == 1 else None
     costs = [value for group in groups for value in group.costs.get(currency or "", ())]
-    energy = [value for group in groups for value in group.energy]
     return Totals(
         calls=calls.total(),
         errors=calls["error"],
         cancelled=calls["cancelled"],
-        by_type=_times(series, devices),
+        by_type=_times(readings, devices),
         currency=currency,
         cost=math.fsum(costs) if costs else None,
         device_costs=_device_costs(devices, currency),
-        energy_j=math.fsum(energy) if energy else None,
+        energy=energy.total(energy.of_series(group.energy) for group in groups),
+        device_energy=_device_energy(devices),
     )
 
 
@@ -224,14 +236,26 @@ def _device_costs(devices: Iterable[Device], currency: str | None) -> dict[str, 
     return {state: math.fsum(values) for state, values in costs.items()}
 
 
-def _times(series: Iterable[Series], devices: Sequence[Device]) -> dict[str, Times]:
+def _device_energy(devices: Iterable[Device]) -> dict[str, dict[str, Energy]]:
+    found: dict[str, dict[str, Energy]] = {}
+    for device in devices:
+        for state, part in device.energy.items():
+            states = found.setdefault(device.type or NO_TYPE, {})
+            states[state] = energy.total((states.get(state), part)) or part
+    return found
+
+
+def _times(readings: Readings, devices: Sequence[Device]) -> dict[str, Times]:
     charged: dict[str, list[float]] = defaultdict(list)
-    for one in series:
+    for one in readings.series:
         if one.metric == catalogue.FEATURE_TIME.name:
             charged[one.attributes.get(catalogue.HW_TYPE, NO_TYPE)].append(one.value)
     kinds = sorted({device.type or NO_TYPE for device in devices} | set(charged))
     return {
-        kind: _times_of(charged[kind], [device for device in devices if (device.type or NO_TYPE) == kind])
+        kind: replace(
+            _times_of(charged[kind], [device for device in devices if (device.type or NO_TYPE) == kind]),
+            overlap_corrected_s=readings.corrected_s.get("" if kind == NO_TYPE else kind, 0.0),
+        )
         for kind in kinds
     }
 

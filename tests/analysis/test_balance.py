@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from gputrace import catalogue
-from gputrace.analysis.balance import check
+from gputrace.analysis import balance
 from gputrace.analysis.devices import Device
-from gputrace.analysis.readings import NS, Run, Series
+from gputrace.analysis.readings import Readings, Series
+from gputrace.analysis.stretches import NS, Run
 
 
 def feature(value, kind="gpu"):
@@ -14,6 +15,10 @@ def feature(value, kind="gpu"):
 
 def device(charged, overlap=0.0, kind="gpu"):
     return Device("d", None, kind, 100.0, charged, 0.0, 0.0, 100.0 - charged, 0.0, overlap, {})
+
+
+def check(series, devices, runs, **corrected):
+    return balance.check(Readings(tuple(series), tuple(runs), 0, 100 * NS, corrected_s=corrected), devices)
 
 
 def run(states, elapsed):
@@ -30,6 +35,8 @@ def test_what_features_were_charged_is_what_the_device_was_held():
 def test_time_charged_by_several_processes_is_corrected():
     assert check([feature(30.0)], [device(25.0, overlap=5.0)], []).balanced
     assert not check([feature(30.0)], [device(25.0)], []).balanced
+    assert check([feature(26.0)], [device(25.0, overlap=5.0)], [], gpu=4.0).balanced
+    assert not check([feature(26.0)], [device(25.0, overlap=5.0)], [], gpu=3.9).balanced
 
 
 @pytest.mark.parametrize(("charged", "sign", "word"), [(30.001, 1, "more"), (29.999, -1, "less")])

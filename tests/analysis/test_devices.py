@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from gputrace import catalogue
-from gputrace.analysis.devices import choose, measure
-from gputrace.analysis.readings import NS, Run, Series
+from gputrace.analysis.devices import bounds_differ, measure
+from gputrace.analysis.readings import Series
+from gputrace.analysis.stretches import NS, Run
 
 
 def run(publisher="p1", start=0, end=60, device="GPU-1", wall=None):
@@ -24,33 +25,6 @@ def series(value, state=None, metric=catalogue.DEVICE_TIME, publisher="p1", **at
     if state:
         names[catalogue.DEVICE_STATE] = state
     return Series(publisher, metric.name, {**names, **attributes}, value)
-
-
-def test_of_publishers_at_once_the_one_that_read_most_is_used_and_the_other_named():
-    longer, shorter = run("p1", 0, 60), run("p2", 10, 60)
-    chosen, notes = choose([shorter, longer])
-    assert chosen == (longer,)
-    (note,) = notes
-    assert "GPU-1 was read by more than one process at once" in note
-    assert "publisher p1 are used, those of publisher p2 are not" in note
-
-
-def test_publishers_one_after_another_are_all_used_and_the_gap_is_named():
-    chosen, notes = choose([run("p2", 100, 160), run("p1", 0, 60)])
-    assert [one.publisher for one in chosen] == ["p1", "p2"]
-    assert notes == ("Nobody read device GPU-1 for 40.0 s between two publishers; that time is in no row.",)
-
-
-def test_a_hand_over_within_a_second_is_neither_rivalry_nor_gap():
-    chosen, notes = choose([run("p1", 0, 60), run("p2", 60, 120)])
-    assert len(chosen) == 2
-    assert notes == ()
-
-
-def test_devices_do_not_compete_with_each_other():
-    chosen, notes = choose([run(device="GPU-1"), run("p2", device="GPU-2")])
-    assert len(chosen) == 2
-    assert notes == ()
 
 
 def test_states_sum_to_the_wall():
@@ -89,6 +63,25 @@ def test_costs_are_kept_by_currency_and_state():
     (device,) = measure(found, [run()])
     assert device.costs == {"EUR": {"charged": 3.0, "idle": 4.0}, "USD": {"idle": 5.0}}
     assert device.wall_s == 1.0
+
+
+@pytest.mark.parametrize(("upper", "differ"), [(2.0, False), (2.02, False), (2.03, True), (6.0, True)])
+def test_the_upper_bound_of_untracked_time_counts_where_it_is_more_than_a_hundredth_away(upper, differ):
+    found = [series(2.0, "untracked"), series(upper, metric=catalogue.DEVICE_UNTRACKED_UPPER_TIME)]
+    (device,) = measure(found, [run()])
+    assert (device.untracked_s, device.untracked_upper_s) == (2.0, upper)
+    assert device.wall_s == 2.0
+    assert bounds_differ(device.untracked_s, device.untracked_upper_s) is differ
+
+
+def test_a_run_without_an_upper_bound_has_the_lower_one():
+    found = [
+        series(2.0, "untracked"),
+        series(6.0, metric=catalogue.DEVICE_UNTRACKED_UPPER_TIME),
+        series(1.0, "untracked", publisher="p2"),
+    ]
+    (device,) = measure(found, [run("p1"), run("p2", 60, 120)])
+    assert (device.untracked_s, device.untracked_upper_s) == (3.0, 7.0)
 
 
 def test_time_that_several_processes_charged_is_no_wall_time():

@@ -23,9 +23,21 @@ ROW = [
     "device_p50_s",
     "device_p95_s",
     "busy_share",
+    "busy_periods",
     "energy_j",
+    "energy_by_source",
+    "energy_estimated_share",
 ]
-TIMES = ["charged_s", "overlap_s", "untracked_s", "untracked_upper_s", "idle_s", "unknown_s", "wall_s"]
+TIMES = [
+    "charged_s",
+    "overlap_s",
+    "untracked_s",
+    "untracked_upper_s",
+    "idle_s",
+    "unknown_s",
+    "wall_s",
+    "overlap_corrected_s",
+]
 
 
 @pytest.fixture
@@ -54,6 +66,8 @@ def test_the_object(layout):
         "totals",
         "balanced",
         "imbalance_s",
+        "energy_balanced",
+        "energy_imbalance_j",
         "skipped_lines",
         "sampled_share",
         "notes",
@@ -84,7 +98,10 @@ def test_rows(layout):
         "device_p50_s": 2.0,
         "device_p95_s": 2.0,
         "busy_share": None,
+        "busy_periods": None,
         "energy_j": None,
+        "energy_by_source": None,
+        "energy_estimated_share": None,
     }
     assert (second["feature"], second["errors"], second["cost"], second["currency"]) == ("b", 1, None, None)
 
@@ -107,6 +124,7 @@ def test_devices(layout):
         "id": "GPU-1",
         "name": "H100",
         "type": "gpu",
+        "parent": None,
         "wall_s": 10.0,
         "charged_s": 3.0,
         "untracked_s": 1.0,
@@ -115,7 +133,19 @@ def test_devices(layout):
         "unknown_s": 0.5,
         "overlap_s": 0.0,
         "cost": None,
+        "energy_j": None,
+        "energy_by_source": None,
+        "energy_estimated_share": None,
     }
+
+
+def test_a_slice_names_the_gpu_that_it_is_part_of(program, report, lines):
+    one = program()
+    one.device({**lines.gpu, catalogue.HW_ID: "MIG-1", catalogue.HW_PARENT: "GPU-1"}, idle=1.0)
+    one.export()
+    assert [(device["id"], device["parent"]) for device in report().to_json()["devices"]] == [
+        ("MIG-1", "GPU-1")
+    ]
 
 
 def test_totals(layout):
@@ -132,6 +162,12 @@ def test_totals(layout):
         "idle_cost",
         "unknown_cost",
         "energy_j",
+        "device_energy_j",
+        "device_energy_by_source",
+        "device_energy_estimated_share",
+        "untracked_energy_j",
+        "idle_energy_j",
+        "unknown_energy_j",
         "by_type",
         "idle_policy",
         "idle_spread_cost",
@@ -140,7 +176,7 @@ def test_totals(layout):
         "uncovered_cost",
     ]
     assert totals["idle_policy"] == "separate"
-    assert [totals[name] for name in TIMES] == [3.0, 0.0, 1.0, 1.0, 5.5, 0.5, 10.0]
+    assert [totals[name] for name in TIMES] == [3.0, 0.0, 1.0, 1.0, 5.5, 0.5, 10.0, 0.0]
     assert list(totals["by_type"]) == ["gpu"]
     assert list(totals["by_type"]["gpu"]) == TIMES
 

@@ -5,8 +5,9 @@ import pytest
 from gputrace import catalogue
 from gputrace.analysis import latency
 from gputrace.analysis.latency import Percentiles
-from gputrace.analysis.readings import NS, Series
+from gputrace.analysis.readings import Series
 from gputrace.analysis.store import Store
+from gputrace.analysis.stretches import NS
 from gputrace.analysis.survey import survey
 
 

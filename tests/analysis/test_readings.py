@@ -5,6 +5,7 @@ import pytest
 from gputrace import catalogue
 from gputrace.analysis import readings
 from gputrace.analysis.store import Store
+from gputrace.analysis.stretches import NS
 from gputrace.analysis.survey import NoDataError, survey
 
 
@@ -14,7 +15,7 @@ def read(data, lines):
         store = Store(survey(data))
         try:
             store.load_points()
-            since_ns = None if since is None else lines.noon + round(since * readings.NS)
+            since_ns = None if since is None else lines.noon + round(since * NS)
             return readings.read(store, since_ns)
         finally:
             store.close()
@@ -31,7 +32,7 @@ def charged(found):
 
 
 def seconds(lines, at_ns):
-    return (at_ns - lines.noon) / readings.NS
+    return (at_ns - lines.noon) / NS
 
 
 def test_a_counter_is_its_last_value_never_the_sum(write, lines, read):

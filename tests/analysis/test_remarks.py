@@ -55,7 +55,27 @@ def test_overlap_is_named(notes):
         device = {catalogue.HW_ID: "GPU-1", catalogue.PUBLISHER: "p1", catalogue.HW_TYPE: "gpu"}
         one.add(catalogue.DEVICE_OVERLAP_TIME, 0.5, device)
 
-    assert "0.500 s were charged by several processes at once" in notes(overlap)
+    assert "0.500 s (gpu) were charged by several processes at once and are taken off" in notes(overlap)
+
+
+def test_bounds_of_untracked_time_that_differ_are_both_given(notes, report):
+    def bound(upper):
+        device = {catalogue.HW_ID: "GPU-1", catalogue.PUBLISHER: "p1", catalogue.HW_TYPE: "gpu"}
+
+        def change(one):
+            one.device(untracked=2.0)
+            one.add(catalogue.DEVICE_UNTRACKED_UPPER_TIME, upper, device)
+
+        return change
+
+    assert "is at least 2.000 s, which is what is shown, and at most 5.000 s" in notes(bound(5.0))
+    data = report().to_json()
+    assert (data["totals"]["untracked_s"], data["totals"]["untracked_upper_s"]) == (2.0, 5.0)
+    assert data["devices"][0]["untracked_upper_s"] == 5.0
+
+
+def test_bounds_that_agree_need_no_note(notes):
+    assert "at most" not in notes(lambda one: one.device(untracked=2.0))
 
 
 def test_a_tenant_on_no_metric_says_how_to_get_it(notes):

@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from gputrace import catalogue
-from gputrace.analysis.render import duration, print_report
+from gputrace.analysis.formats import duration
+from gputrace.analysis.render import print_report
 from gputrace.prices_rows import Fleet
 from gputrace.prices_timeline import PriceTable
 
@@ -128,17 +129,22 @@ def test_names_are_no_markup(program, report):
     assert "[red]x[/]" in text(report())
 
 
-def test_time_counted_twice_is_a_row_so_that_the_whole_is_right(program, report):
+def test_time_counted_twice_that_no_feature_can_be_relieved_of_is_a_row_so_that_the_whole_is_right(
+    program, report, lines
+):
     one = program()
     one.device(charged=2.0, idle=2.0)
+    # Features' time without the name of its device.
     one.call(3.0, feature="a")
-    family = {catalogue.HW_ID: "GPU-1", catalogue.PUBLISHER: "p1", catalogue.HW_TYPE: "gpu"}
-    one.add(catalogue.DEVICE_OVERLAP_TIME, 1.0, family)
+    one.add(catalogue.DEVICE_OVERLAP_TIME, 1.0, lines.gpu)
     one.export()
     output = text(report())
     assert words(output, "counted twice") == ["counted twice", "-1.000", "-25.0%"]
     assert words(output, "total")[-2:] == ["4.000", "100.0%"]
     assert "3.000 charged - 1.000 counted twice" in output
+    assert "1.000 s (gpu) were charged by several processes at once and could not be taken off" in " ".join(
+        output.split()
+    )
 
 
 def test_types_have_totals_of_their_own(program, report):

@@ -4,8 +4,9 @@ import pytest
 
 from gputrace import catalogue
 from gputrace.analysis.latency import Latencies, Percentiles
-from gputrace.analysis.readings import NS, Readings, Run, Series
+from gputrace.analysis.readings import Readings, Series
 from gputrace.analysis.spend import grouping, spend
+from gputrace.analysis.stretches import NS, Run
 
 
 def series(metric, value, process="i1", **attributes):

@@ -1,0 +1,48 @@
+"""Numbers of a report as text."""
+
+from __future__ import annotations
+
+from gputrace.analysis.energy import JOULES_OF
+
+ABSENT = "–"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time with three digits and the unit that suits it."""
+    if seconds is None:
+        return ABSENT
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size * 0.9995 or unit == "µs":
+            value = seconds / size
+            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004 - three digits each
+            return f"{value:,.{digits}f}{unit}"
+    raise AssertionError
+
+
+def seconds(value: float | None) -> str:
+    """Return seconds to the millisecond; nothing where they are in another row."""
+    if value is None:
+        return ""
+    return f"{value:,.3f}" if abs(value) < 10_000 else f"{value:,.0f}"  # noqa: PLR2004 - fits the column
+
+
+def share(value: float | None) -> str:
+    """Return a part, 0 to 1, in per cent."""
+    return ABSENT if value is None else f"{value:.1%}"
+
+
+def money(value: float | None) -> str:
+    """Return a small number with four decimals, a large one with two."""
+    if value is None:
+        return ABSENT
+    return f"{value:,.4f}" if abs(value) < 100 else f"{value:,.2f}"  # noqa: PLR2004 - fits the column
+
+
+def count(value: int | None) -> str:
+    """Return a whole number; nothing where it is in another row."""
+    return "" if value is None else f"{value:,}"
+
+
+def joules_in(unit: str, joules: float | None) -> str:
+    """Return joules in `Wh` or `kWh`."""
+    return ABSENT if joules is None else money(joules / JOULES_OF[unit])
