@@ -132,7 +132,10 @@ def use(found: Runtime, index: int) -> CudaDevice:
 def _hardware_id(properties: Any, index: int) -> str:
     # torch's uuid has no prefix, NVML's does; before torch 2.4 there was none.
     uuid = getattr(properties, "uuid", None)
-    return f"{identity.host_name()}/cuda:{index}" if uuid is None else f"GPU-{uuid}"
+    if uuid is None:
+        return f"{identity.host_name()}/cuda:{index}"
+    # The name of a slice ends in its profile, as in "NVIDIA H100 80GB HBM3 MIG 1g.10gb".
+    return f"MIG-{uuid}" if " MIG " in str(properties.name) else f"GPU-{uuid}"
 
 
 def refusal(error: RuntimeError) -> str:

@@ -115,6 +115,13 @@ def test_a_call_is_timed_on_the_current_stream_of_the_current_device(gpu: Virtua
     assert made.unmeasured is None
 
 
+def test_a_slice_is_named_as_the_driver_names_it(gpu: VirtualGpu) -> None:
+    """torch leaves the prefix out for both."""
+    gpu.devices[1].name = "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    (slot,) = cuda.timer(1, None).slots
+    assert slot.device.id == f"MIG-{gpu.devices[1].uuid}"
+
+
 def test_a_mark_tells_the_host_time_before_its_events(gpu: VirtualGpu) -> None:
     gpu.launch(5 * MS)
     made = timer()
