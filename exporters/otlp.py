@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
+if TYPE_CHECKING:
+    import requests
 
-def span_exporter(endpoint: str | None) -> OTLPSpanExporter:
+
+def span_exporter(
+    endpoint: str | None, session: requests.Session | None = None, timeout_s: float | None = None
+) -> OTLPSpanExporter:
     """Return an exporter of spans.
 
     Args:
         endpoint: Base URL, such as ``http://localhost:4318``; the standard
             ``OTEL_EXPORTER_OTLP_*`` variables when None.
+        session: Sends the requests, in the place of one that the exporter makes.
+        timeout_s: How long one export may take, s; what those variables say when None.
     """
-    return OTLPSpanExporter(endpoint=None if endpoint is None else _signal_url(endpoint, "traces"))
+    url = None if endpoint is None else _signal_url(endpoint, "traces")
+    return OTLPSpanExporter(endpoint=url, session=session, timeout=timeout_s)
 
 
-def metric_exporter(endpoint: str | None) -> OTLPMetricExporter:
+def metric_exporter(
+    endpoint: str | None, session: requests.Session | None = None, timeout_s: float | None = None
+) -> OTLPMetricExporter:
     """Return an exporter of metrics; see :func:`span_exporter`."""
-    return OTLPMetricExporter(endpoint=None if endpoint is None else _signal_url(endpoint, "metrics"))
+    url = None if endpoint is None else _signal_url(endpoint, "metrics")
+    return OTLPMetricExporter(endpoint=url, session=session, timeout=timeout_s)
 
 
 def name_of(endpoint: str | None) -> str:

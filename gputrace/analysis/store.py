@@ -12,12 +12,15 @@ import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from gputrace import catalogue
 from gputrace.analysis.survey import METRICS, SPANS, Advance, FileFacts, Survey
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 READ_METRICS = (
     catalogue.FEATURE_TIME,
@@ -207,14 +210,17 @@ class Store:
         """Run one query on the loaded tables and return all of its rows."""
         return self._connection.execute(sql, parameters).fetchall()
 
-    def load_points(self) -> None:
-        """Fill the table `point`: every reading of the metrics that a report uses.
+    def load_points(self, metrics: Sequence[catalogue.Metric] = READ_METRICS) -> None:
+        """Fill the table `point` with every reading of some metrics.
+
+        Args:
+            metrics: Which; by default all that a report uses.
 
         Raises:
             FilesChangedError: A file is no longer where the survey saw it.
         """
         files = self._found.holding(METRICS)
-        names = [metric.name for metric in READ_METRICS]
+        names = [metric.name for metric in metrics]
         self._load(METRICS, files, _POINTS, [names], "raw_point", "Reading metrics")
         self._connection.execute(_DISTINCT_POINTS)
         self._connection.execute("DROP TABLE raw_point")

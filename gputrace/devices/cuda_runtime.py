@@ -23,6 +23,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: Where the machine shows its devices.
+DEVICE_FILES = Path("/dev")
+
 _CUDA_LIBRARIES = ("libcuda.so.1",)
 _ROCM_LIBRARIES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 _VISIBLE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -153,8 +156,7 @@ def _machine_offers_gpu() -> bool:
         if visible is not None and visible.split(",")[0].strip() in _NONE_VISIBLE:
             return False
     # /dev/nvidiactl alone is no GPU: containers get it without one.
-    devices = Path("/dev")
-    return (devices / "kfd").exists() or any(devices.glob("nvidia[0-9]*"))
+    return (DEVICE_FILES / "kfd").exists() or any(DEVICE_FILES.glob("nvidia[0-9]*"))
 
 
 def gpu_expected() -> bool:
