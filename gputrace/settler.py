@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputrace import call as calls, catalogue, faults, identity
 from gputrace.accounts import Account, EventAccount, HostAccount, SharedAccount, Snapshot, Totals
-from gputrace.devices import cuda, selection
+from gputrace.devices import cuda, cuda_capture, selection
 from gputrace.devices.host import HostDevice
 from gputrace.following import Followed, Lane
 from gputrace.ledger import SCALE
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gputrace.hardware import Hardware
 
 TICK_S = 0.05
+POLL_NS = 50_000_000
 MAX_HOLD_NS = 3_600 * 1_000_000_000
 LONG_HOLD_NS = 600 * 1_000_000_000
 
@@ -77,7 +78,7 @@ class Settler:
         self._order = 0
         # Its own for life: marks may be taken with another one, while a Recorder is in force.
         self._clock = calls.clock
-        self._last_ns = self._clock()
+        self._last_ns = self._polled_ns = self._clock()
         self._max_hold_ns = MAX_HOLD_NS
         #: Calls that were accepted, settled, and settled when a reader last looked.
         self._accepted = self._concluded = self._shown = 0
@@ -141,6 +142,18 @@ class Settler:
         with self._state_lock:
             self._settle(users_thread=users_thread)
         self._emit()
+
+    def _poll_here(self) -> None:
+        """Settle on a user's thread now and then, unless another thread does so already."""
+        now_ns = self._clock()
+        if now_ns - self._polled_ns < POLL_NS or not self._state_lock.acquire(blocking=False):
+            return
+        self._polled_ns = now_ns
+        try:
+            with faults.contained("settle calls"):
+                self._settle(users_thread=True)
+        finally:
+            self._state_lock.release()
 
     def flush(self, deadline: float) -> bool:
         """Settle every call that was left before, waiting for devices until ``deadline``.
@@ -207,7 +220,9 @@ class Settler:
         if not readable:
             # Events were not asked, so nothing is known of when they happened.
             frontiers = {account: at for account, at in frontiers.items() if account is self._host}
-            cuda.say_unreadable()
+            if cuda_capture.poll_here is None and not users_thread:
+                cuda_capture.poll_here = self._poll_here
+                cuda.say_unreadable()
         for account, frontier_ns in frontiers.items():
             self._charges.charge(account, frontier_ns)
         self._finish(now_ns)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from gputrace.devices import cuda_device, cuda_runtime
+from gputrace.devices import cuda_capture, cuda_device, cuda_runtime
 from gputrace.devices.base import Mark, Slot
 from gputrace.devices.cuda_capture import background_polling, relaxed_capture, say_unreadable
 from gputrace.devices.cuda_device import GRAPH_CAPTURE, CudaDevice, refusal, reset
@@ -75,6 +75,8 @@ class CudaTimer:
             None where that was not possible; ``unmeasured`` says why. Where there is no
             slot, a mark without events.
         """
+        if cuda_capture.poll_here is not None:
+            cuda_capture.poll_here()
         self.host_ns = host_ns = self._clock()
         if not self.slots:
             return Mark(host_ns, ())

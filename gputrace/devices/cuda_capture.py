@@ -20,13 +20,17 @@ from gputrace import faults
 from gputrace.devices import cuda_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 #: CU_STREAM_CAPTURE_MODE_RELAXED, the same number in CUDA and ROCm.
 RELAXED = 2
 
 _CUDA_EXCHANGE = "cuThreadExchangeStreamCaptureMode"
 _ROCM_EXCHANGE = "hipThreadExchangeStreamCaptureMode"
+
+
+#: Reads events where no thread of ours may: users' threads call it as they begin and end calls.
+poll_here: Callable[[], None] | None = None
 
 
 class _Thread(threading.local):
@@ -95,8 +99,8 @@ def say_unreadable() -> None:
     faults.log_once(
         "capture-mode",
         "gputrace reads no GPU events in the background, since that could break a graph capture: %s does not"
-        " let a thread exchange its capture mode (%s); calls on the GPU are settled by gputrace.flush() and"
-        " at exit",
+        " let a thread exchange its capture mode (%s); calls on the GPU are settled by the threads that make"
+        " them, by gputrace.flush() and at exit",
         named,
         function,
     )
@@ -106,7 +110,7 @@ def background_polling() -> bool:
     """Tell whether a thread of ours can read events.
 
     False only where a GPU runtime is in use whose capture mode cannot be
-    exchanged: then users' threads have to poll, at the end of their calls.
+    exchanged: then users' threads poll, as they begin and end calls.
     """
     with relaxed_capture() as safe:
         return safe

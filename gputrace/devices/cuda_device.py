@@ -155,4 +155,5 @@ def reset() -> None:
         _process = os.getpid()
     _devices = {}
     _making = threading.Lock()
+    cuda_capture.poll_here = None
     cuda_runtime.reset()

@@ -418,7 +418,7 @@ def test_a_gpu_is_expected_where_device_files_are_and_are_visible(
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(cuda_runtime, "Path", lambda _: tmp_path)
+    monkeypatch.setattr(cuda_runtime, "DEVICE_FILES", tmp_path)
     cuda.reset()
     try:
         assert cuda.gpu_expected() is expected

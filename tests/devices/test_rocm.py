@@ -125,3 +125,16 @@ def test_where_it_can_be_exchanged_nothing_is_said(caplog: pytest.LogCaptureFixt
         recorder.settler.tick()
         assert [count for _, count in recorder.settler.snapshot().calls] == [1]
     assert caplog.messages == []
+
+
+def test_without_an_exchange_the_threads_that_make_calls_settle_them(rocm: VirtualGpu) -> None:
+    """As a service does that never flushes: each call reads what earlier ones left, twenty times a second."""
+    faults.reset()
+    with Recorder(clock=rocm.host_ns) as recorder:
+        for _ in range(3):
+            with gputrace.span("rerank", feature="search"):
+                rocm.launch(2 * MS)
+            rocm.advance(60 * MS)
+            recorder.settler.tick()
+        counted = sum(recorder.settler.totals.calls.values())
+    assert counted == 2
