@@ -40,7 +40,7 @@ def test_the_script_fails_without_a_gpu_in_one_line() -> None:
 
 @pytest.mark.skipif(HAS_GPU, reason="this machine has a GPU: the target would measure it")
 def test_the_target_fails_without_a_gpu_before_it_installs_anything(tmp_path: Path) -> None:
-    done = run("make", "gpu-check", f"VENV={tmp_path / 'venv'}", MAKEFLAGS="")
+    done = run("make", "--no-print-directory", "gpu-check", f"VENV={tmp_path / 'venv'}", MAKEFLAGS="")
     assert done.returncode != 0
     assert done.stdout == ""
     first, *_ = done.stderr.splitlines(keepends=True)
@@ -50,7 +50,7 @@ def test_the_target_fails_without_a_gpu_before_it_installs_anything(tmp_path: Pa
 
 def test_the_benchmarks_run_without_it() -> None:
     """`make bench` runs every script; this one would fail it where there is no GPU."""
-    shown = run("make", "--dry-run", "bench", MAKEFLAGS="").stdout
+    shown = run("make", "--no-print-directory", "--dry-run", "bench", MAKEFLAGS="").stdout
     assert "benchmarks/overhead.py" in shown
     assert "gpu_check.py" not in shown
 
