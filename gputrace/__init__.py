@@ -2,7 +2,8 @@
 
 from gputrace.attribution import attribute_to, current
 from gputrace.lifecycle import configure, flush, shutdown
+from gputrace.requests import request
 from gputrace.tracking import track
 from gputrace.tracking_blocks import span
 
-__all__ = ["attribute_to", "configure", "current", "flush", "shutdown", "span", "track"]
+__all__ = ["attribute_to", "configure", "current", "flush", "request", "shutdown", "span", "track"]

@@ -198,6 +198,8 @@ class Snapshot:
     device_price: list[tuple[dict[str, str], float]] = field(default_factory=list)
     unpriced_s: list[tuple[dict[str, str], float]] = field(default_factory=list)
     price_info: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    #: Of the metrics of requests, by the metric's name; likewise below.
+    requests: dict[str, list[tuple[dict[str, str], float]]] = field(default_factory=dict)
     #: Of the metrics that come from readings of GPUs, by the metric's name.
     readings: dict[str, list[tuple[dict[str, str], float]]] = field(default_factory=dict)
     queue_length: int = 0
@@ -229,7 +231,8 @@ class Totals:
         # What sites remember was made for other totals, or under other settings.
         self._validity = object()
 
-    def _kept(self, name: str, value: str) -> str:
+    def kept(self, name: str, value: str) -> str:
+        """Return a value under which an attribute is counted: its own while there is room."""
         values = self._values.setdefault(name, set())
         if value in values:
             return value
@@ -261,7 +264,7 @@ class Totals:
             catalogue.STAGE: attribution.stage,
             catalogue.TENANT: attribution.tenant if self._with_tenant else None,
         }
-        attributes = {name: self._kept(name, value) for name, value in given.items() if value is not None}
+        attributes = {name: self.kept(name, value) for name, value in given.items() if value is not None}
         if account is not None:
             attributes[catalogue.TIME_SOURCE] = "estimated" if estimated else account.device.source
             attributes[catalogue.HW_TYPE] = account.device.type

@@ -89,6 +89,7 @@ class Call:
         error_type: Class name of the exception that ended it.
         timer: Times its steps on GPUs; None on the host stand-in.
         span: Its span, where the trace is sampled.
+        request: The request that it is, set for containers of that kind alone.
         outlasting: A context that must outlast its closing.
         settled: What the settler keeps about it.
     """
@@ -106,6 +107,7 @@ class Call:
         "parent",
         "pending",
         "previous",
+        "request",
         "root",
         "settled",
         "site",
@@ -124,6 +126,7 @@ class Call:
     previous: Scope | Call | None
     inner: Scope | Call | None
     outlasting: Any
+    request: Any
 
     def __init__(self, site: Site, outer: Scope | Call | None) -> None:
         self.site = site
@@ -202,13 +205,22 @@ ensure_settled: Callable[[], None] = lambda: None  # noqa: E731
 settling = False
 
 
-def enter(site: Site) -> Call:
-    """Open a call on this thread and make it the innermost scope."""
+def enter(site: Site, *, request: Any = None) -> Call:
+    """Open a call on this thread and make it the innermost scope.
+
+    Args:
+        site: What it was made through.
+        request: What sums it up, where it is the container of a request: that begins
+            anew, whatever it is in.
+    """
     if not settling:
         ensure_settled()
     scope = current_scope.get()
     call = Call(site, scope if scope is not None or not attribution.mirrored else scope_in_force())
     call.previous = scope
+    if request is not None:
+        call.request = request
+        call.parent = call.root = None
     if selection.gpu:
         call.timer = selection.timer_for(site.hold, site.devices, site.streams)
     # Before its first mark, so that the settler waits for a thread that stalls here.

@@ -46,6 +46,9 @@ class Site:
         "weight",
     )
 
+    #: A container whose calls are summed up: see ``gputrace.requests``.
+    is_request = False
+
     def __init__(  # noqa: PLR0913 - the arguments of track(), in one place
         self,
         operation: str,

@@ -11,9 +11,6 @@ the like are annotations that carry no dimension.
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
-
 from gputrace.catalogue_attributes import (
     ATTRIBUTES as ATTRIBUTES,
     CALL_DEVICE_TIME as CALL_DEVICE_TIME,
@@ -29,6 +26,7 @@ from gputrace.catalogue_attributes import (
     ENERGY_SPLITS as ENERGY_SPLITS,
     ERROR_TYPE as ERROR_TYPE,
     FEATURE as FEATURE,
+    HTTP_ROUTE as HTTP_ROUTE,
     HW_ID as HW_ID,
     HW_NAME as HW_NAME,
     HW_PARENT as HW_PARENT,
@@ -43,6 +41,8 @@ from gputrace.catalogue_attributes import (
     PRICE_SKU as PRICE_SKU,
     PRICE_SOURCE as PRICE_SOURCE,
     PUBLISHER as PUBLISHER,
+    REQUEST_CALLS_ATTRIBUTE as REQUEST_CALLS_ATTRIBUTE,
+    REQUEST_COST_ATTRIBUTE as REQUEST_COST_ATTRIBUTE,
     RESERVED_PREFIX as RESERVED_PREFIX,
     STAGE as STAGE,
     STATUS as STATUS,
@@ -52,10 +52,16 @@ from gputrace.catalogue_attributes import (
     VARIANT as VARIANT,
     Attribute as Attribute,
 )
+from gputrace.catalogue_kinds import Kind as Kind, Metric as Metric
+from gputrace.catalogue_requests import (
+    REQUEST_CALLS as REQUEST_CALLS,
+    REQUEST_COST as REQUEST_COST,
+    REQUEST_TIME as REQUEST_TIME,
+    REQUESTS as REQUESTS,
+)
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE_NAME = "gputrace"
-
 # Buckets fit for calls between 100 microseconds and 100 seconds: 1-2-5 steps.
 DURATION_BUCKETS_S = (
     0.0001,
@@ -78,37 +84,6 @@ DURATION_BUCKETS_S = (
     50.0,
     100.0,
 )
-
-
-class Kind(enum.Enum):
-    """The instrument a metric is recorded with."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    UP_DOWN_COUNTER = "up_down_counter"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric: what it is called, how it is counted, what it means.
-
-    Attributes:
-        name: OpenTelemetry name.
-        kind: The instrument.
-        unit: UCUM unit.
-        description: What one unit of it means, for the reader of a board.
-        attributes: The closed set of attribute names its points may carry.
-        prometheus: The name under which Prometheus shows it, with the
-            standard suffixes.
-    """
-
-    name: str
-    kind: Kind
-    unit: str
-    description: str
-    attributes: tuple[str, ...]
-    prometheus: str
 
 
 _FEATURE_FAMILY = (FEATURE, OPERATION, MODEL, VARIANT, STAGE, TENANT, TIME_SOURCE, HW_TYPE, HW_NAME)
@@ -377,6 +352,10 @@ METRICS = (
     CALLS,
     CALL_DURATION,
     CALL_DEVICE_TIME_HISTOGRAM,
+    REQUESTS,
+    REQUEST_CALLS,
+    REQUEST_TIME,
+    REQUEST_COST,
     SDK_LOST,
     SDK_QUEUE_LENGTH,
     SDK_UNMEASURED,

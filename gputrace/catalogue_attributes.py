@@ -22,6 +22,9 @@ CALL_ID = "gputrace.call.id"
 CALL_DEVICE_TIME = "gputrace.call.device.time"
 CALL_HELD_TIME = "gputrace.call.held.time"
 ERROR_TYPE = "error.type"
+HTTP_ROUTE = "http.route"
+REQUEST_CALLS_ATTRIBUTE = "gputrace.request.call.count"
+REQUEST_COST_ATTRIBUTE = "gputrace.request.charge"
 HW_ID = "hw.id"
 HW_NAME = "hw.name"
 HW_TYPE = "hw.type"
@@ -73,6 +76,9 @@ ATTRIBUTES = (
     Attribute(CALL_ID, "Identity of a call, on spans and log records."),
     Attribute(CALL_DEVICE_TIME, "Charged device time of the call in seconds, summed over devices; on spans."),
     Attribute(CALL_HELD_TIME, "Time in seconds that the call itself held devices, before sharing; on spans."),
+    Attribute(HTTP_ROUTE, "Route of a request, as its framework writes it: a template, never a path."),
+    Attribute(REQUEST_CALLS_ATTRIBUTE, "Tracked calls made inside a request; on its span."),
+    Attribute(REQUEST_COST_ATTRIBUTE, "What a request cost, in the currency beside it; on its span."),
     Attribute(ERROR_TYPE, "Class of the exception that ended the call; on spans."),
     Attribute(
         ENERGY_SOURCE,

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from gputrace.accounts import Account, Series
     from gputrace.prices import PriceBook
+    from gputrace.prices_rows import Price
+    from gputrace.prices_timeline import Amount
 
 _UNITS_PER_HOUR = ledger.SCALE * 3_600 * 1_000_000_000
 _UNITS_PER_S = ledger.SCALE * 1_000_000_000
@@ -69,6 +71,21 @@ class Costs:
             self._billed_ns[key] = spent_ns
             bill = self._states.setdefault(key, Bill())
             bill.add(self._book.split(device, start_wall_ns, end_wall_ns, amount))
+
+    def split(
+        self, account: Account, start_ns: int, until_ns: int, amount: int
+    ) -> tuple[tuple[Price | None, Amount], ...]:
+        """Return time that was charged on a device by the price that held.
+
+        Args:
+            account: The device.
+            start_ns: Where the stretch begins, on the device's clock.
+            until_ns: Where it ends.
+            amount: 1/``SCALE`` ns.
+        """
+        device = (account.device.id, account.device.name, account.device.type)
+        offset_ns = spans.wall_offset_ns
+        return self._book.split(device, start_ns + offset_ns, until_ns + offset_ns, amount)
 
     def bill_state(self, account: Account, state: str, start_ns: int, until_ns: int, spent_ns: int) -> None:
         """Bill what a device that is shared by processes spent in one state.

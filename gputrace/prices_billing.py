@@ -40,6 +40,11 @@ class Bill:
             else:
                 self.unpriced += amount
 
+    def merge(self, other: Bill) -> None:
+        """Add all of another bill."""
+        self.add(other._by_price.items())
+        self.unpriced += other.unpriced
+
     def costs(self, units_per_hour: int) -> dict[str, Fraction]:
         """Return the exact cost by currency.
 

@@ -21,6 +21,7 @@ from gputrace.devices.host import HostDevice
 from gputrace.following import Followed, Lane
 from gputrace.ledger import SCALE
 from gputrace.settler_charges import Charges
+from gputrace.settler_requests import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -62,7 +63,8 @@ class Settler:
         #: Where calls enter; the hot path appends to the queue of the settler in force.
         self.queue: deque[Call] = deque()
         self.accounts: dict[Any, Account] = {}
-        self._charges = Charges(totals, hardware)
+        self._requests = Requests(totals)
+        self._charges = Charges(totals, self._requests, hardware)
         self._followed: list[Followed] = []
         self._settled: deque[tuple[Followed, dict[str, str | float]]] = deque()
         # Both may be asked for by the thread that holds them: in a signal handler or a finaliser that
@@ -187,10 +189,13 @@ class Settler:
             self._shown = self._concluded
             if self.hardware is None:
                 accounts = list(self.accounts.values())
-                return self.totals.snapshot(accounts, publisher, queue_length, self._charges.costs)
+                shown = self.totals.snapshot(accounts, publisher, queue_length, self._charges.costs)
+                shown.requests = self._requests.rows()
+                return shown
             shown = self.totals.snapshot(
                 self.hardware.accounts(), publisher, queue_length, self._charges.costs
             )
+            shown.requests = self._requests.rows()
             shown.readings = self.hardware.rows(publisher)
             return shown
 
@@ -251,6 +256,7 @@ class Settler:
             call = queue.popleft()
             followed = call.settled = Followed(call, self._last_ns)
             self._accepted += 1
+            self._requests.opened(call)
             timer = call.timer
             if timer is None:
                 if call.site.hold is not calls.HOLD_NONE and self._host is not None:
@@ -321,12 +327,15 @@ class Settler:
         still: list[Followed] = []
         for followed in self._followed:
             if followed.is_settled():
-                self._conclude(followed)
+                self._conclude(followed, now_ns)
             elif not self._abandon(followed, now_ns):
                 still.append(followed)
         self._followed = still
+        told = self._requests.settled(now_ns)
+        if self.on_settled is not None:
+            self._settled.extend(told)
 
-    def _conclude(self, followed: Followed) -> None:
+    def _conclude(self, followed: Followed, now_ns: int) -> None:
         call = followed.call
         account = followed.lanes[0].account if followed.lanes else None
         if followed.number:
@@ -347,6 +356,8 @@ class Settler:
                 catalogue.TIME_SOURCE: series.attributes[catalogue.TIME_SOURCE],
                 catalogue.HW_ID: account.device.id,
             }
+        if self._requests.concluded(followed, now_ns):
+            return
         if self.on_settled is not None:
             self._settled.append((followed, measured))
 
@@ -364,7 +375,7 @@ class Settler:
         if now_ns - held_since <= self._max_hold_ns:
             return False
         self._count_unmeasured("max_hold")
-        self._conclude(followed)
+        self._conclude(followed, now_ns)
         return True
 
     def _count_unmeasured(self, reason: str) -> None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from gputrace.following import START
 from gputrace.hardware_features import Stretch
 from gputrace.ledger import Ledger
+from gputrace.settler_requests import request_of
 
 if TYPE_CHECKING:
     from gputrace.accounts import Account, DeviceEvent, Totals
     from gputrace.costs import Costs
     from gputrace.following import Followed, Lane
     from gputrace.hardware import Hardware
+    from gputrace.settler_requests import Requests
 
 
 class Charges:
@@ -20,6 +22,7 @@ class Charges:
 
     Args:
         totals: Where charges are counted.
+        requests: Sums up those of requests.
         hardware: Tells the other processes of the node what this one holds.
 
     Attributes:
@@ -27,7 +30,8 @@ class Charges:
         costs: Bills what is charged; None bills nothing.
     """
 
-    def __init__(self, totals: Totals, hardware: Hardware | None) -> None:
+    def __init__(self, totals: Totals, requests: Requests, hardware: Hardware | None) -> None:
+        self._requests = requests
         self.open_calls: dict[int, Followed] = {}
         self.costs: Costs | None = None
         self._totals = totals
@@ -89,6 +93,10 @@ class Charges:
             )
             time[series] = time.get(series, 0) + amount
             counted.append((series, amount))
+            request = request_of(followed.call)
+            if request is not None:
+                parts = None if self.costs is None else self.costs.split(account, start_ns, until_ns, amount)
+                self._requests.charged(request, amount, parts)
         if self.costs is not None:
             self.costs.bill(account, start_ns, until_ns, counted)
         if self._hardware is not None:

@@ -89,7 +89,7 @@ def test_an_attribute_is_named_and_described(attribute):
     assert attribute.description.endswith(".")
     # Nothing is invented inside the namespaces of others.
     if not attribute.name.startswith("gputrace."):
-        assert attribute.name in {"error.type", "hw.id", "hw.name", "hw.parent", "hw.type"}
+        assert attribute.name in {"error.type", "http.route", "hw.id", "hw.name", "hw.parent", "hw.type"}
 
 
 def test_no_name_is_the_beginning_of_another():

@@ -32,7 +32,19 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"devices"}),
     frozenset({"attribution", "exporters", "node", "telemetry"}),
     frozenset({"call"}),
-    frozenset({"accounts", "batching", "costs", "following", "hardware", "settler", "stepping", "tracking"}),
+    frozenset(
+        {
+            "accounts",
+            "batching",
+            "costs",
+            "following",
+            "hardware",
+            "requests",
+            "settler",
+            "stepping",
+            "tracking",
+        }
+    ),
     frozenset({"cascades", "integrations", "lifecycle"}),
     frozenset({"__main__", "analysis", "cli", "demo", "testing"}),
 )

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 _OBSERVING = faults.contained("show a metric")
 _FRAMES_TO_READER = 8
+_OF_REQUESTS = (
+    catalogue.REQUESTS,
+    catalogue.REQUEST_CALLS,
+    catalogue.REQUEST_TIME,
+    catalogue.REQUEST_COST,
+)
 #: What comes from reading GPUs; absent where nothing is read.
 _OF_READINGS = (
     catalogue.FEATURE_ENERGY,
@@ -89,6 +95,8 @@ class Instruments:
         self._observe(meter, catalogue.DEVICE_COST, lambda shown: shown.device_cost)
         self._observe(meter, catalogue.DEVICE_PRICE, lambda shown: shown.device_price)
         self._observe(meter, catalogue.PRICE_INFO, lambda shown: shown.price_info)
+        for metric in _OF_REQUESTS:
+            self._observe(meter, metric, _requests_of(metric))
         for metric in _OF_READINGS:
             self._observe(meter, metric, _readings_of(metric))
         self._observe(meter, catalogue.SDK_UNPRICED_TIME, lambda shown: shown.unpriced_s)
@@ -196,6 +204,10 @@ class Instruments:
             shown.series.add(key)
             observations.append(Observation(value, attributes))
         return observations
+
+
+def _requests_of(metric: catalogue.Metric) -> Callable[[Snapshot], Rows]:
+    return lambda shown: shown.requests.get(metric.name, [])
 
 
 def _readings_of(metric: catalogue.Metric) -> Callable[[Snapshot], Rows]:

@@ -243,6 +243,11 @@ def scenario():
             raise KeyError
     with gputrace.span("container", hold="none"):
         work(feature=None)
+    with gputrace.request("GET /answers", route="/answers"):
+        # Long enough that some of it has a price.
+        time.sleep(0.01)
+        work()
+        time.sleep(0.06)
     lifecycle._process.runtime.settler.totals.unmeasured["max_hold"] = 1
     lifecycle._process.count_lost(3)
     assert gputrace.flush()

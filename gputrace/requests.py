@@ -1,0 +1,161 @@
+"""``request``: one unit of service, such as an HTTP request, and what the work inside it comes to."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from gputrace import call as calls, ledger
+from gputrace.attribution import tolerated_fields
+from gputrace.call_site import HOLD_NONE, Site
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from gputrace.attribution import Attribution
+    from gputrace.call import Call
+    from gputrace.prices_billing import Bill
+
+_SITES_LIMIT = 1024
+
+
+class RequestSite(Site):
+    """The site of requests of one operation: containers, which hold nothing themselves."""
+
+    __slots__ = ()
+
+    is_request = True
+
+
+_sites: dict[str, RequestSite] = {}
+
+
+def _site(operation: str) -> RequestSite:
+    site = _sites.get(operation)
+    if site is None:
+        if len(_sites) >= _SITES_LIMIT:
+            _sites.clear()
+        site = _sites[operation] = RequestSite(operation, {}, hold=HOLD_NONE)
+    return site
+
+
+class Request:
+    """One request that is open or not settled yet.
+
+    Attributes:
+        call: Its container.
+        route: ``http.route`` or the like, under which it is counted; None leaves the operation.
+        calls: Tracked calls inside it that are settled.
+        charged: What they were charged so far, batches included, in 1/``SCALE`` ns.
+        bill: The same by price; None where nothing has a price.
+        open: Calls inside it, itself included, that the settler follows.
+        expected: Batches that it is a member of and that have not run, one entry each.
+    """
+
+    __slots__ = ("bill", "call", "calls", "charged", "expected", "open", "route")
+
+    call: Call
+
+    def __init__(self, route: str | None) -> None:
+        self.route = route
+        self.calls = 0
+        self.charged = 0
+        self.bill: Bill | None = None
+        self.open = 0
+        self.expected: deque[None] = deque()
+
+    @property
+    def id(self) -> str:
+        """Identity of the request, for outcomes and scores that come later."""
+        return self.call.id
+
+    @property
+    def attribution(self) -> Attribution:
+        """What work inside it is billed to unless it says otherwise."""
+        return self.call.attribution
+
+    @property
+    def charged_ns(self) -> int:
+        """What its calls were charged so far, ns; grows until it is settled."""
+        return self.charged // ledger.SCALE
+
+    def describe(
+        self,
+        *,
+        operation: str | None = None,
+        route: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Say more about a request that is open: a framework knows the route only once it has chosen it.
+
+        Args:
+            operation: Name of the work, such as ``GET /answers/{id}``.
+            route: What it is counted under.
+            attributes: More attributes for its span.
+        """
+        call = self.call
+        if route is not None:
+            self.route = route
+        if operation is not None:
+            call.site = _site(operation)
+        if call.span is not None:
+            if operation is not None:
+                call.span.update_name(operation)
+            if attributes:
+                call.span.set_attributes(attributes)
+
+    def set(self, **fields: Any) -> None:
+        """Change what the request is billed to from now on; as ``current().set``.
+
+        Args:
+            **fields: feature, tenant, model, variant or stage.
+        """
+        self.call.attribution = self.call.attribution.merged(tolerated_fields(fields, "request"))
+
+
+class request:  # noqa: N801 - used like a function
+    """Sum up the tracked work of one request, and bill it to a feature unless it says otherwise.
+
+    A container: it holds no device itself, so that a request which waits is
+    charged nothing. Counted by route and feature in ``gputrace.request.*``.
+
+    Args:
+        operation: Name of the work, such as ``GET /answers/{id}``.
+        route: What it is counted under; the operation by default.
+        feature: Product feature that is billed; else that of the enclosing scope.
+        tenant: Customer that is billed.
+        attributes: More attributes for its span.
+    """
+
+    __slots__ = ("_attributes", "_fields", "_operation", "_requests", "_route")
+
+    def __init__(
+        self,
+        operation: str,
+        *,
+        route: str | None = None,
+        feature: str | None = None,
+        tenant: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._operation = operation
+        self._route = route
+        self._fields = tolerated_fields({"feature": feature, "tenant": tenant}, "request")
+        self._attributes = attributes
+        self._requests: list[Request] = []
+
+    def __enter__(self) -> Request:
+        opened = Request(self._route)
+        call = opened.call = calls.enter(_site(self._operation), request=opened)
+        if self._fields:
+            call.attribution = call.attribution.merged(self._fields)
+        if self._attributes and call.span is not None:
+            call.span.set_attributes(self._attributes)
+        self._requests.append(opened)
+        return opened
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        calls.leave(self._requests.pop().call, error, block=True)
