@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import pynvml
 import pytest
 
 from gputrace.cli.doctor_apart import Answer
@@ -174,6 +175,10 @@ def test_no_permission_to_list_processes(machine):
     assert (found["level"], "refuses access" in found["text"]) == ("warning", True)
 
 
+@pytest.mark.skipif(
+    any(name == "usedGpuCcProtectedMemory" for name, _ in pynvml.c_nvmlProcessInfo_t._fields_),
+    reason="nvidia-ml-py 12.535 reads lists of several processes wrongly, and they are refused",
+)
 def test_other_processes(machine):
     machine.nvml("gpus 2", f"process 0 {os.getpid()} 30", "process 0 4000000 10", "set 1 used 0")
     report = machine.doctor()
