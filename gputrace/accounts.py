@@ -272,12 +272,22 @@ class Totals:
                 attributes[catalogue.HW_NAME] = account.device.name
         return attributes
 
-    def time_series(self, call: Call, account: Account, *, estimated: bool) -> Series:
-        """Return the series under which a call's time on a device is counted."""
-        key = (call.attribution, account, estimated, self._validity)
+    def time_series(
+        self, call: Call, account: Account, *, estimated: bool, billed: Attribution | None = None
+    ) -> Series:
+        """Return the series under which a call's time on a device is counted.
+
+        Args:
+            call: The call.
+            account: The device.
+            estimated: The time is.
+            billed: Who is, where that is not the call's own attribution.
+        """
+        billed = call.attribution if billed is None else billed
+        key = (billed, account, estimated, self._validity)
         series = call.site.series.get(key)
         if series is None:
-            attributes = self.attributes_of(call, call.attribution, account, estimated=estimated)
+            attributes = self.attributes_of(call, billed, account, estimated=estimated)
             series = self._cache(call, key, attributes)
             self.time.setdefault(series, 0)
         return series

@@ -89,6 +89,7 @@ class Call:
         error_type: Class name of the exception that ended it.
         timer: Times its steps on GPUs; None on the host stand-in.
         span: Its span, where the trace is sampled.
+        batch: The batch that it is, set for batches alone.
         request: The request that it is, set for containers of that kind alone.
         outlasting: A context that must outlast its closing.
         settled: What the settler keeps about it.
@@ -96,6 +97,7 @@ class Call:
 
     __slots__ = (
         "attribution",
+        "batch",
         "closed",
         "context",
         "error_type",
@@ -127,6 +129,7 @@ class Call:
     inner: Scope | Call | None
     outlasting: Any
     request: Any
+    batch: Any
 
     def __init__(self, site: Site, outer: Scope | Call | None) -> None:
         self.site = site
@@ -205,13 +208,14 @@ ensure_settled: Callable[[], None] = lambda: None  # noqa: E731
 settling = False
 
 
-def enter(site: Site, *, request: Any = None) -> Call:
+def enter(site: Site, *, request: Any = None, batch: Any = None) -> Call:
     """Open a call on this thread and make it the innermost scope.
 
     Args:
         site: What it was made through.
         request: What sums it up, where it is the container of a request: that begins
             anew, whatever it is in.
+        batch: The members, where it is a batch.
     """
     if not settling:
         ensure_settled()
@@ -221,6 +225,8 @@ def enter(site: Site, *, request: Any = None) -> Call:
     if request is not None:
         call.request = request
         call.parent = call.root = None
+    elif batch is not None:
+        _join(call, batch)
     if selection.gpu:
         call.timer = selection.timer_for(site.hold, site.devices, site.streams)
     # Before its first mark, so that the settler waits for a thread that stalls here.
@@ -236,6 +242,14 @@ def enter(site: Site, *, request: Any = None) -> Call:
         _abandon(call, error)
         raise
     return call
+
+
+def _join(call: Call, batch: Any) -> None:
+    """Make a call the batch of its members: inside no request, whichever started its thread or task."""
+    call.batch = batch
+    call.attribution = batch.own_attribution(call.attribution)
+    if call.root is not None and call.root.site.is_request:
+        call.parent = call.root = None
 
 
 def _abandon(call: Call, error: BaseException) -> None:

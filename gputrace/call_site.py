@@ -48,6 +48,8 @@ class Site:
 
     #: A container whose calls are summed up: see ``gputrace.requests``.
     is_request = False
+    #: What its calls are charged is split among members: see ``gputrace.batching``.
+    is_batch = False
 
     def __init__(  # noqa: PLR0913 - the arguments of track(), in one place
         self,

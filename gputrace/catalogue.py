@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from gputrace.catalogue_attributes import (
     ATTRIBUTES as ATTRIBUTES,
+    BATCH_PADDING as BATCH_PADDING,
+    BATCH_SIZE as BATCH_SIZE,
     CALL_DEVICE_TIME as CALL_DEVICE_TIME,
     CALL_HELD_TIME as CALL_HELD_TIME,
     CALL_ID as CALL_ID,
@@ -44,6 +46,7 @@ from gputrace.catalogue_attributes import (
     REQUEST_CALLS_ATTRIBUTE as REQUEST_CALLS_ATTRIBUTE,
     REQUEST_COST_ATTRIBUTE as REQUEST_COST_ATTRIBUTE,
     RESERVED_PREFIX as RESERVED_PREFIX,
+    SHARED as SHARED,
     STAGE as STAGE,
     STATUS as STATUS,
     TENANT as TENANT,
@@ -54,6 +57,7 @@ from gputrace.catalogue_attributes import (
 )
 from gputrace.catalogue_kinds import Kind as Kind, Metric as Metric
 from gputrace.catalogue_requests import (
+    BATCH_MEMBERS as BATCH_MEMBERS,
     REQUEST_CALLS as REQUEST_CALLS,
     REQUEST_COST as REQUEST_COST,
     REQUEST_TIME as REQUEST_TIME,
@@ -356,6 +360,7 @@ METRICS = (
     REQUEST_CALLS,
     REQUEST_TIME,
     REQUEST_COST,
+    BATCH_MEMBERS,
     SDK_LOST,
     SDK_QUEUE_LENGTH,
     SDK_UNMEASURED,

@@ -23,6 +23,8 @@ CALL_DEVICE_TIME = "gputrace.call.device.time"
 CALL_HELD_TIME = "gputrace.call.held.time"
 ERROR_TYPE = "error.type"
 HTTP_ROUTE = "http.route"
+BATCH_SIZE = "gputrace.batch.size"
+BATCH_PADDING = "gputrace.batch.padding"
 REQUEST_CALLS_ATTRIBUTE = "gputrace.request.call.count"
 REQUEST_COST_ATTRIBUTE = "gputrace.request.charge"
 HW_ID = "hw.id"
@@ -39,6 +41,7 @@ PRICE_DATE = "gputrace.price.date"
 # --- reserved values -------------------------------------------------------
 
 NO_FEATURE = "__none__"
+SHARED = "__shared__"
 OTHER = "__other__"
 RESERVED_PREFIX = "__"
 
@@ -76,6 +79,8 @@ ATTRIBUTES = (
     Attribute(CALL_ID, "Identity of a call, on spans and log records."),
     Attribute(CALL_DEVICE_TIME, "Charged device time of the call in seconds, summed over devices; on spans."),
     Attribute(CALL_HELD_TIME, "Time in seconds that the call itself held devices, before sharing; on spans."),
+    Attribute(BATCH_SIZE, "How many members a batch was given; on its span."),
+    Attribute(BATCH_PADDING, "Share of a batch that is padding, 0 to 1; on its span."),
     Attribute(HTTP_ROUTE, "Route of a request, as its framework writes it: a template, never a path."),
     Attribute(REQUEST_CALLS_ATTRIBUTE, "Tracked calls made inside a request; on its span."),
     Attribute(REQUEST_COST_ATTRIBUTE, "What a request cost, in the currency beside it; on its span."),

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from gputrace.catalogue_attributes import CURRENCY, FEATURE, HTTP_ROUTE, STATUS
+from gputrace.catalogue_attributes import (
+    CURRENCY,
+    FEATURE,
+    HTTP_ROUTE,
+    MODEL,
+    OPERATION,
+    STAGE,
+    STATUS,
+    VARIANT,
+)
 from gputrace.catalogue_kinds import Kind, Metric
 
 _FAMILY = (HTTP_ROUTE, FEATURE)
@@ -38,4 +47,12 @@ REQUEST_COST = Metric(
     "Device time charged inside requests times the price of the device at that moment.",
     (*_FAMILY, CURRENCY),
     "gputrace_request_cost_total",
+)
+BATCH_MEMBERS = Metric(
+    "gputrace.batch.members",
+    Kind.COUNTER,
+    "{member}",
+    "Members of settled batches, by their own feature.",
+    (FEATURE, OPERATION, MODEL, VARIANT, STAGE),
+    "gputrace_batch_members_total",
 )

@@ -9,6 +9,7 @@ from gputrace.devices.base import DeviceLostError, NotReadableError
 
 if TYPE_CHECKING:
     from gputrace.accounts import Account, Series
+    from gputrace.batching import Batch
     from gputrace.call import Call
 
 #: Kinds of events, in the order in which those of one instant come.
@@ -106,6 +107,7 @@ class Followed:
 
     Attributes:
         call: The call.
+        batch: The batch that it is or is made in, whose members are charged; None for most.
         number: Its id in the ledger, 0 when it holds nothing there.
         lanes: Where it is timed.
         known_ns: Last instant at which no mark of it was being taken.
@@ -116,6 +118,7 @@ class Followed:
     """
 
     __slots__ = (
+        "batch",
         "call",
         "charged",
         "dropped",
@@ -133,6 +136,11 @@ class Followed:
 
     def __init__(self, call: Call, known_ns: int) -> None:
         self.call = call
+        parent = call.parent
+        if call.site.is_batch:
+            self.batch: Batch | None = call.batch
+        else:
+            self.batch = None if parent is None or parent.settled is None else parent.settled.batch
         self.number = 0
         self.lanes: tuple[Lane, ...] = ()
         self.known_ns = known_ns

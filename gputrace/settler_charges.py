@@ -10,10 +10,14 @@ from gputrace.ledger import Ledger
 from gputrace.settler_requests import request_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gputrace.accounts import Account, DeviceEvent, Totals
+    from gputrace.attribution import Attribution
     from gputrace.costs import Costs
     from gputrace.following import Followed, Lane
     from gputrace.hardware import Hardware
+    from gputrace.requests import Request
     from gputrace.settler_requests import Requests
 
 
@@ -87,16 +91,18 @@ class Charges:
         for number, amount in charged.items():
             followed = self.open_calls[number]  # type: ignore[index]
             followed.charged += amount
-            timer = followed.call.timer
-            series = self._totals.time_series(
-                followed.call, account, estimated=timer is not None and timer.estimated
-            )
-            time[series] = time.get(series, 0) + amount
-            counted.append((series, amount))
-            request = request_of(followed.call)
-            if request is not None:
-                parts = None if self.costs is None else self.costs.split(account, start_ns, until_ns, amount)
-                self._requests.charged(request, amount, parts)
+            for billed, request, part in _owed(followed, device_id, amount):
+                timer = followed.call.timer
+                series = self._totals.time_series(
+                    followed.call, account, estimated=timer is not None and timer.estimated, billed=billed
+                )
+                time[series] = time.get(series, 0) + part
+                counted.append((series, part))
+                if request is not None:
+                    parts = (
+                        None if self.costs is None else self.costs.split(account, start_ns, until_ns, part)
+                    )
+                    self._requests.charged(request, part, parts)
         if self.costs is not None:
             self.costs.bill(account, start_ns, until_ns, counted)
         if self._hardware is not None:
@@ -138,3 +144,15 @@ class Charges:
 
 def _event_order(event: DeviceEvent) -> tuple[int, int, int]:
     return event[:3]
+
+
+def _owed(
+    followed: Followed, device_id: object, amount: int
+) -> Iterable[tuple[Attribution | None, Request | None, int]]:
+    """Return who owes a charge, in which request, and how much: the call, or the members of its batch."""
+    call, batch = followed.call, followed.batch
+    if batch is None:
+        return ((None, request_of(call), amount),)
+    return (
+        (batch.billed(one, call), one.request, part) for one, part in batch.split(device_id, amount) if part
+    )

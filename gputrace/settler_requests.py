@@ -9,6 +9,7 @@ from gputrace.prices_billing import Bill
 
 if TYPE_CHECKING:
     from gputrace.accounts import Totals
+    from gputrace.batching import Batch
     from gputrace.call import Call
     from gputrace.following import Followed
     from gputrace.prices_rows import Price
@@ -46,6 +47,7 @@ class Requests:
         self._calls: dict[Key, int] = {}
         self._charged: dict[Key, int] = {}
         self._bills: dict[Key, Bill] = {}
+        self._members: dict[Key, int] = {}
 
     def opened(self, call: Call) -> None:
         """Take note of a call that the settler follows from here on."""
@@ -75,6 +77,8 @@ class Requests:
             Whether it is a request, which is told later: when all inside it is settled.
         """
         call = followed.call
+        if call.site.is_batch:
+            self._batch_concluded(followed)
         request = request_of(call)
         if request is None:
             return False
@@ -82,9 +86,33 @@ class Requests:
         if call is request.call:
             self._ended.append((request, followed, now_ns))
             return True
-        if call.site.hold != "none":
+        if call.site.hold != "none" and followed.batch is None:
             request.calls += 1
         return False
+
+    def _batch_concluded(self, followed: Followed) -> None:
+        """Count the members of a batch; the requests that it served wait for it no longer."""
+        call = followed.call
+        served: Batch = call.batch
+        for one in served.members:
+            billed = served.billed(one, call)
+            given = {
+                catalogue.FEATURE: billed.feature or catalogue.NO_FEATURE,
+                catalogue.OPERATION: call.site.operation,
+                catalogue.MODEL: billed.model,
+                catalogue.VARIANT: billed.variant,
+                catalogue.STAGE: billed.stage,
+            }
+            key = tuple(
+                (name, self._totals.kept(name, value)) for name, value in given.items() if value is not None
+            )
+            self._members[key] = self._members.get(key, 0) + 1
+            if one.awaited and one.request is not None:
+                one.awaited = False
+                one.request.expected.pop()
+        for request in served.requests():
+            request.calls += 1
+            request.expected.pop()
 
     def settled(self, now_ns: int) -> list[tuple[Followed, Measured]]:
         """Return the requests that are settled by now, with what is known of each, and count them."""
@@ -139,6 +167,7 @@ class Requests:
             catalogue.REQUEST_TIME.name: [
                 (dict(key), charged / _UNITS_PER_S) for key, charged in self._charged.items()
             ],
+            catalogue.BATCH_MEMBERS.name: [(dict(key), count) for key, count in self._members.items()],
             catalogue.REQUEST_COST.name: [
                 ({**dict(key), catalogue.CURRENCY: currency}, float(cost))
                 for key, bill in self._bills.items()

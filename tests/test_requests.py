@@ -47,6 +47,7 @@ def totals(recorder: Recorder) -> dict[str, dict[tuple[str, ...], float]]:
             for attributes, value in rows
         }
         for name, rows in recorder.snapshot().requests.items()
+        if name.startswith("gputrace.request")
     }
 
 

@@ -36,6 +36,7 @@ _OF_REQUESTS = (
     catalogue.REQUEST_CALLS,
     catalogue.REQUEST_TIME,
     catalogue.REQUEST_COST,
+    catalogue.BATCH_MEMBERS,
 )
 #: What comes from reading GPUs; absent where nothing is read.
 _OF_READINGS = (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as context_api, trace as trace_api
 from opentelemetry.context import Context
-from opentelemetry.trace import Status, StatusCode
+from opentelemetry.trace import Link, Status, StatusCode
 
 # Where the API keeps the current span: its own accessors take three times as long.
 from opentelemetry.trace.propagation import _SPAN_KEY
@@ -74,6 +74,9 @@ def begin(call: Call) -> None:
         return
     with _STARTING:
         context = context_api.get_current()
+        links: list[Link] = []
+        if call.site.is_batch:
+            context, links = _among_members(call, context)
         parent: Any = context.get(_SPAN_KEY)
         if parent is not None:
             if parent is _seen_unsampled:
@@ -85,14 +88,27 @@ def begin(call: Call) -> None:
         span = tracer().start_span(
             call.site.operation,
             context,
+            links=links or None,
             start_time=time.monotonic_ns() + wall_offset_ns,
             record_exception=False,
             set_status_on_exception=False,
         )
-        call.context = Context({**context, _SPAN_KEY: span})
-        call.outside = context
+        call.outside = context_api.get_current()
+        call.context = Context({**call.outside, _SPAN_KEY: span})
         context_api.attach(call.context)
         call.span = span
+
+
+def _among_members(call: Call, context: Context) -> tuple[Context, list[Link]]:
+    """Return in which context the span of a batch begins, and its links to all members.
+
+    Not under one of them: the thread or task of a batcher often was started by its first request.
+    """
+    contexts = [one.span_context for one in call.batch.members if one.span_context is not None]
+    ambient = trace_api.get_current_span(context).get_span_context()
+    if call.parent is None and any(one.trace_id == ambient.trace_id for one in contexts):
+        context = Context({name: value for name, value in context.items() if name != _SPAN_KEY})
+    return context, [Link(one) for one in contexts]
 
 
 def suspend(call: Call) -> None:

@@ -248,6 +248,8 @@ def scenario():
         time.sleep(0.01)
         work()
         time.sleep(0.06)
+        with gputrace.batch([gputrace.member()], model="m", variant="v", stage="s"):
+            pass
     lifecycle._process.runtime.settler.totals.unmeasured["max_hold"] = 1
     lifecycle._process.count_lost(3)
     assert gputrace.flush()
