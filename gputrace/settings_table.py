@@ -154,8 +154,8 @@ SETTINGS = (
         "baggage_keys",
         "baggage_key",
         "GPUTRACE_BAGGAGE_KEY",
-        "secret that services share: baggage signed with it is believed, what goes out is signed with it; "
-        "several separated by commas while they change, of which the first signs",
+        "secret that services share to sign baggage and to believe it; of several, separated by commas, the "
+        "first signs",
         given=values.keys,
         text=values.keys,
     ),
