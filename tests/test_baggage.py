@@ -439,3 +439,18 @@ def test_a_wrong_variable_fails_no_request(monkeypatch, caplog):
     assert len(errors) == 1
     assert "GPUTRACE_BAGGAGE_KEY: a key of 7 bytes is too short" in caplog.text
     assert "hunter2" not in caplog.text
+
+
+def test_a_forked_child_counts_its_own(run_python):
+    result = run_python(
+        "import os\n"
+        "import gputrace\n"
+        "from gputrace import baggage\n"
+        "baggage.incoming([(b'baggage', b'gputrace.feature=evil')])\n"
+        "if not (child := os.fork()):\n"
+        "    print(baggage.unbelieved(), flush=True)\n"
+        "    os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "print(baggage.unbelieved())\n"
+    )
+    assert result.stdout == "[]\n[({'gputrace.sdk.reason': 'undeclared'}, 1)]\n"

@@ -95,6 +95,13 @@ MUTATIONS = [
         TRUST + "test_each_reason_is_counted_each_time_and_logged_once_without_the_header",
     ),
     Mutation(
+        "trust: a forked child counts what its parent counted",
+        "gputrace/lifecycle.py",
+        "    baggage.reset()\n",
+        "",
+        TRUST + "test_a_forked_child_counts_its_own",
+    ),
+    Mutation(
         "trust: baggage wins over what encloses it",
         BAGGAGE,
         "            return attribution.unclaimed(_judged(text, scope), attribution.scope_in_force())\n",
