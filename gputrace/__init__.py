@@ -1,18 +1,24 @@
 """Which product feature spends the GPUs, how much nobody used, and whether the large model pays."""
 
 from gputrace.attribution import attribute_to, current
+from gputrace.baggage import inject
 from gputrace.batching import batch, member
+from gputrace.carrying import carry
 from gputrace.lifecycle import configure, flush, shutdown
+from gputrace.logs import LoggingFilter
 from gputrace.requests import request
 from gputrace.tracking import track
 from gputrace.tracking_blocks import span
 
 __all__ = [
+    "LoggingFilter",
     "attribute_to",
     "batch",
+    "carry",
     "configure",
     "current",
     "flush",
+    "inject",
     "member",
     "request",
     "shutdown",

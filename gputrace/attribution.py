@@ -122,6 +122,41 @@ def scope_in_force() -> Scope | Call | None:
     return scope
 
 
+def scope_in(context: Context | None) -> Scope | Call | None:
+    """Return the innermost scope or call, where an OpenTelemetry context was handed on by itself.
+
+    Args:
+        context: That context; None for the current one.
+    """
+    scope = current_scope.get()
+    if scope is None:
+        known = context_api.get_current() if context is None else context
+        scope = known.get(_SCOPE_KEY)  # type: ignore[assignment]
+    return scope
+
+
+def unclaimed(fields: Mapping[str, str], scope: Scope | Call | None) -> dict[str, str]:
+    """Return those of the fields that a scope leaves open."""
+    if scope is None:
+        return dict(fields)
+    return {name: value for name, value in fields.items() if getattr(scope.attribution, name) is None}
+
+
+def billed_in(context: Context, fields: Mapping[str, str]) -> Context:
+    """Return an OpenTelemetry context in which the fields hold that nobody has named there.
+
+    Args:
+        context: The context.
+        fields: Came from outside, and rank below every explicit value.
+    """
+    global mirrored  # noqa: PLW0603 - a latch
+    mirrored = True
+    outer = scope_in(context)
+    billed = UNNAMED if outer is None else outer.attribution
+    scope = Scope(billed.merged(unclaimed(fields, outer)), enclosing_call(outer))
+    return context_api.set_value(_SCOPE_KEY, scope, context)
+
+
 _READING = faults.contained("make a string of a value to bill to")
 
 

@@ -68,26 +68,9 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE_NAME = "gputrace"
 # Buckets fit for calls between 100 microseconds and 100 seconds: 1-2-5 steps.
 DURATION_BUCKETS_S = (
-    0.0001,
-    0.0002,
-    0.0005,
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    20.0,
-    50.0,
-    100.0,
-)
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
+    0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0,
+)  # fmt: skip
 
 
 _FEATURE_FAMILY = (FEATURE, OPERATION, MODEL, VARIANT, STAGE, TENANT, TIME_SOURCE, HW_TYPE, HW_NAME)
@@ -272,6 +255,14 @@ SDK_FOLDED = Metric(
     (),
     "gputrace_sdk_folded_total",
 )
+SDK_UNTRUSTED = Metric(
+    "gputrace.sdk.untrusted",
+    Kind.COUNTER,
+    "{header}",
+    "Baggage headers of requests that held entries of gputrace and were not believed, by reason.",
+    (LOSS_REASON,),
+    "gputrace_sdk_untrusted_total",
+)
 SDK_FAULTS = Metric(
     "gputrace.sdk.faults",
     Kind.COUNTER,
@@ -366,6 +357,7 @@ METRICS = (
     SDK_UNMEASURED,
     SDK_UNPRICED_TIME,
     SDK_FOLDED,
+    SDK_UNTRUSTED,
     SDK_FAULTS,
     HW_GPU_UTILIZATION,
     HW_GPU_MEMORY_USAGE,

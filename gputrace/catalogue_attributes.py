@@ -75,7 +75,7 @@ ATTRIBUTES = (
     Attribute(CURRENCY, "Currency of a price or cost, ISO 4217. Two currencies are never added."),
     Attribute(DEVICE_STATE, "What the device's time went to: `charged`, `untracked`, `idle` or `unknown`."),
     Attribute(PUBLISHER, "The process that reads the device. Readers take one publisher per device."),
-    Attribute(LOSS_REASON, "Why the SDK lost or could not measure something."),
+    Attribute(LOSS_REASON, "Why the SDK lost, could not measure or did not believe something."),
     Attribute(CALL_ID, "Identity of a call, on spans and log records."),
     Attribute(CALL_DEVICE_TIME, "Charged device time of the call in seconds, summed over devices; on spans."),
     Attribute(CALL_HELD_TIME, "Time in seconds that the call itself held devices, before sharing; on spans."),

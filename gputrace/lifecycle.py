@@ -14,14 +14,15 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gputrace import call as calls, faults, identity, settings
+from gputrace import baggage, call as calls, faults, identity, settings
 from gputrace.devices import cuda
 from gputrace.lifecycle_process import Process, record_nothing
 from gputrace.lifecycle_runtime import open_costs
 from gputrace.telemetry import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from gputrace.hardware import Hardware
 
@@ -38,6 +39,11 @@ def configure(  # noqa: PLR0913 - one argument a setting
     metric_attributes: Sequence[str] | None = None,
     export_interval: float | None = None,
     prices: str | os.PathLike[str] | None = None,
+    features: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    trusted_baggage: Sequence[str] | None = None,
+    trust: Callable[[Mapping[str, Any]], bool] | None = None,
+    baggage_key: str | None = None,
 ) -> None:
     """Set gputrace up, and OpenTelemetry where nobody has.
 
@@ -54,6 +60,13 @@ def configure(  # noqa: PLR0913 - one argument a setting
         export_interval: Time between two exports of metrics, s; 5 by default.
         prices: TOML file with what devices cost; ``GPUTRACE_PRICES`` by default. Without
             one there is time and no cost.
+        features: Features declared up front, which keep their names on metrics.
+        models: Models, likewise.
+        trusted_baggage: Entries of incoming baggage that may be believed: ``("gputrace.feature",)``. With
+            ``baggage_key`` alone, all that are signed.
+        trust: Asked with the ASGI scope of a request; returns True where its baggage is believed unsigned.
+        baggage_key: Secret that services share and sign baggage with; several separated by commas while
+            they change, of which the first signs. ``GPUTRACE_BAGGAGE_KEY`` by default.
 
     Raises:
         SettingError: A setting cannot be used; the message names it.
@@ -66,11 +79,18 @@ def configure(  # noqa: PLR0913 - one argument a setting
         metric_attributes=metric_attributes,
         export_interval=export_interval,
         prices=prices,
+        features=features,
+        models=models,
+        trusted_baggage=trusted_baggage,
+        trust=trust,
+        baggage_key=baggage_key,
     )
     # Before anything is set up: what is wrong with it is told here, not at the first call.
     open_costs(chosen)
     with _process.lock:
         if chosen.disabled:
+            # Propagation goes on without an SDK, as OpenTelemetry's own does.
+            baggage.use(chosen)
             record_nothing()
             return
         if _process.configured is not None:
@@ -191,6 +211,7 @@ def _after_fork_in_child() -> None:
     calls.reset()
     faults.reset()
     cuda.reset()
+    baggage.reset()
     _process.after_fork()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from opentelemetry import metrics as metrics_api, trace as trace_api
 from opentelemetry.metrics import _internal as metrics_internal
 
-from gputrace import call as calls, faults
+from gputrace import baggage, call as calls, faults
 from gputrace.accounts import Snapshot
 from gputrace.lifecycle_runtime import Runtime, destinations, report_lost
 from gputrace.telemetry import spans
@@ -100,6 +100,7 @@ class Process:
 
     def start(self, chosen: Settings) -> None:
         """Start what runs, start it again, or let it run by other settings; the lock is held."""
+        baggage.use(chosen)
         runtime = self.runtime or self._parked
         if runtime is None:
             runtime = Runtime(chosen, self.users, self.own, self.instruments)

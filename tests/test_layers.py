@@ -28,9 +28,9 @@ FACADE = "gputrace"
 # From the ground up; a unit may import its own level and those below. A unit is a module, a package or a
 # family of modules with one prefix: `ledger` is ledger.py and ledger_chains.py, `telemetry` is telemetry/.
 LEVELS: tuple[frozenset[str], ...] = (
-    frozenset({"catalogue", "faults", "identity", "ledger", "prices", "settings"}),
+    frozenset({"carrying", "catalogue", "faults", "identity", "ledger", "prices", "settings"}),
     frozenset({"devices"}),
-    frozenset({"attribution", "exporters", "node", "telemetry"}),
+    frozenset({"attribution", "baggage", "exporters", "logs", "node", "telemetry"}),
     frozenset({"call"}),
     frozenset(
         {

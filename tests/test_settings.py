@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gputrace import settings
+from gputrace import attribution, settings, settings_values
 from gputrace.settings import SettingError, Settings
 
 
@@ -103,6 +103,78 @@ def test_the_sdk_is_disabled_as_opentelemetry_says(value, disabled):
 def test_the_other_settings():
     assert read(service_name="shop").service_name == "shop"
     assert read({"GPUTRACE_ATTRIBUTE_VALUE_LIMIT": "7"}).value_limit == 7
+    assert (read().set_limit, read({"GPUTRACE_ATTRIBUTE_SET_LIMIT": " 70 "}).set_limit) == (1500, 70)
+    assert read(prices=Path("prices.toml")).prices == "prices.toml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "features", "models"),
+    [
+        ({}, {}, (), ()),
+        ({"features": ["a", "b", "a"], "models": ("m",)}, {}, ("a", "b"), ("m",)),
+        ({"features": (one for one in "ab")}, {"GPUTRACE_FEATURES": "c"}, ("a", "b"), ()),
+        ({}, {"GPUTRACE_FEATURES": "a, b,", "GPUTRACE_MODELS": " m "}, ("a", "b"), ("m",)),
+    ],
+)
+def test_features_and_models_are_declared_up_front(arguments, variables, features, models):
+    found = read(variables, **arguments)
+    assert (found.features, found.models) == (features, models)
+
+
+KEY = "a-key-that-services-share"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "keys", "entries"),
+    [
+        ({"baggage_key": KEY}, {"GPUTRACE_BAGGAGE_KEY": "x" * 16}, (KEY.encode(),), ()),
+        ({}, {"GPUTRACE_BAGGAGE_KEY": f"{'x' * 16}, {KEY},"}, (b"x" * 16, KEY.encode()), ()),
+        (
+            {"trusted_baggage": ["gputrace.tenant"], "trust": bool},
+            {"GPUTRACE_TRUSTED_BAGGAGE": "gputrace.feature"},
+            (),
+            ("gputrace.tenant",),
+        ),
+        (
+            {"baggage_key": KEY},
+            {"GPUTRACE_TRUSTED_BAGGAGE": "gputrace.feature, gputrace.stage"},
+            (KEY.encode(),),
+            ("gputrace.feature", "gputrace.stage"),
+        ),
+    ],
+)
+def test_who_is_trusted_about_what(arguments, variables, keys, entries):
+    found = read(variables, **arguments)
+    assert (found.baggage_keys, found.trusted_baggage) == (keys, entries)
+    assert found.trust is arguments.get("trust")
+
+
+def test_baggage_may_bring_what_work_is_billed_to():
+    assert set(settings_values.BAGGAGE_ENTRIES) == set(attribution.ATTRIBUTE_OF_FIELD.values())
+
+
+@pytest.mark.parametrize("given", ["hunter2", f"{KEY},hunter2", 20, b"hunter2-hunter2-hunter2", " , "])
+def test_a_key_is_never_shown(given):
+    for arguments, variables in (({"baggage_key": given}, {}), ({}, {"GPUTRACE_BAGGAGE_KEY": given})):
+        with pytest.raises(SettingError, match=r"^(baggage_key|GPUTRACE_BAGGAGE_KEY)\b") as refused:
+            read(variables, **arguments)
+        assert "hunter2" not in str(refused.value)
+        assert KEY not in str(refused.value)
+    assert KEY not in repr(read(baggage_key=KEY))
+
+
+def test_a_setting_that_there_is_not():
+    with pytest.raises(TypeError, match=r"^gputrace has no setting servicename$"):
+        read(servicename="shop")
+
+
+async def asks_somebody(scope):
+    return True
+
+
+class AsksSomebody:
+    async def __call__(self, scope):
+        return True
 
 
 @pytest.mark.parametrize(
@@ -127,6 +199,19 @@ def test_the_other_settings():
         ({"export_interval": float("inf")}, "export_interval=inf must"),
         ({"export_interval": "5"}, "export_interval='5' is not a number"),
         ({"export_interval": True}, "export_interval=True is not a number"),
+        ({"prices": ""}, "prices='' must be a text that is not empty"),
+        ({"features": "search"}, "features='search' must be a sequence of names"),
+        ({"features": ("search", "")}, "features: '' must be a text that is not empty"),
+        ({"features": (7,)}, "features: 7 must be a text"),
+        ({"models": ("__other__",)}, "models: '__other__' starts with '__', which is reserved"),
+        ({"trusted_baggage": "gputrace.feature"}, "trusted_baggage='gputrace.feature' must be a sequence"),
+        ({"trusted_baggage": ("feature",)}, "trusted_baggage: 'feature' is not .* known: gputrace.feature,"),
+        ({"trusted_baggage": ("user.id",)}, "trusted_baggage: 'user.id' is not an entry that baggage may"),
+        ({"trusted_baggage": ("gputrace.stage",)}, "trusted_baggage=.* nobody is believed: give trust="),
+        ({"trust": bool}, "trust=<class 'bool'> says who is believed, .* give trusted_baggage="),
+        ({"trust": "10.0.0.0/8"}, "trust='10.0.0.0/8' must be a function"),
+        ({"trust": asks_somebody}, "trust=<function asks_somebody at .* must not be async"),
+        ({"trust": AsksSomebody()}, "trust=<.*AsksSomebody object at .* must not be async"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_its_name(arguments, message):
@@ -146,6 +231,11 @@ def test_a_wrong_argument_is_refused_by_its_name(arguments, message):
         ("GPUTRACE_ATTRIBUTE_VALUE_LIMIT", "-3", "must be a whole number of at least 1"),
         ("GPUTRACE_ATTRIBUTE_VALUE_LIMIT", "many", "must be a whole number of at least 1"),
         ("GPUTRACE_ATTRIBUTE_VALUE_LIMIT", "1.5", "must be a whole number of at least 1"),
+        ("GPUTRACE_ATTRIBUTE_SET_LIMIT", "0", "must be a whole number of at least 1"),
+        ("GPUTRACE_ATTRIBUTE_SET_LIMIT", "9" * 5000, "must be a whole number of at least 1"),
+        ("GPUTRACE_ATTRIBUTE_SET_LIMIT", "²", "must be a whole number of at least 1"),
+        ("GPUTRACE_HARDWARE_METRICS", "no", "must be true or false"),
+        ("GPUTRACE_DATA_DIR", " ", "must be a text that is not empty"),
         (BASE, "collector:4318", "must be a URL that starts with http"),
         (TRACES, "collector:4318", "must be a URL that starts with http"),
         (METRICS, "collector:4318", "must be a URL that starts with http"),
@@ -153,6 +243,23 @@ def test_a_wrong_argument_is_refused_by_its_name(arguments, message):
 )
 def test_a_wrong_variable_is_refused_by_its_name_and_value(name, value, message):
     with pytest.raises(SettingError, match=f"^{name}='{value}' {message}"):
+        read({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("GPUTRACE_FEATURES", "a,__b", ": '__b' starts with '__'"),
+        ("GPUTRACE_MODELS", "__b", ": '__b' starts with '__'"),
+        (
+            "GPUTRACE_TRUSTED_BAGGAGE",
+            "gputrace.user",
+            ": 'gputrace.user' is not an entry that baggage may bring",
+        ),
+    ],
+)
+def test_a_wrong_name_in_a_variable_is_refused(name, value, message):
+    with pytest.raises(SettingError, match=f"^{name}{message}"):
         read({name: value})
 
 

@@ -148,6 +148,7 @@ def _on_losses(series: Sequence[Series]) -> Iterable[str]:
         (catalogue.SDK_LOST, "records were lost by the SDK"),
         (catalogue.SDK_UNMEASURED, "calls touched a device and could not be timed"),
         (catalogue.SDK_FOLDED, "attribute values were folded into __other__"),
+        (catalogue.SDK_UNTRUSTED, "baggage headers were not believed"),
         (catalogue.SDK_FAULTS, "faults of gputrace itself were kept out of the program"),
     ):
         found = [one for one in series if one.metric == metric.name and one.value]

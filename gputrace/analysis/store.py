@@ -38,6 +38,7 @@ READ_METRICS = (
     catalogue.SDK_LOST,
     catalogue.SDK_UNMEASURED,
     catalogue.SDK_FOLDED,
+    catalogue.SDK_UNTRUSTED,
     catalogue.SDK_FAULTS,
 )
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from opentelemetry import metrics as metrics_api, trace as trace_api
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from gputrace import catalogue, faults
+from gputrace import baggage, catalogue, faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -104,6 +104,7 @@ class Instruments:
         self._observe(meter, catalogue.SDK_LOST, lambda shown: shown.lost)
         self._observe(meter, catalogue.SDK_UNMEASURED, lambda shown: shown.unmeasured)
         self._observe(meter, catalogue.SDK_FOLDED, lambda shown: [(_NO_ATTRIBUTES, shown.folded)])
+        self._observe(meter, catalogue.SDK_UNTRUSTED, lambda _: baggage.unbelieved())
         self._observe(meter, catalogue.SDK_FAULTS, lambda _: [(_NO_ATTRIBUTES, faults.count())])
         self._observe(meter, catalogue.SDK_QUEUE_LENGTH, lambda shown: [(_NO_ATTRIBUTES, shown.queue_length)])
         self._duration = _histogram(meter, catalogue.CALL_DURATION)

@@ -112,6 +112,7 @@ def test_broken_spans_are_counted(notes, lines, write):
         (catalogue.SDK_LOST, "3 records were lost by the SDK (queue_full, shutdown)."),
         (catalogue.SDK_UNMEASURED, "3 calls touched a device and could not be timed (queue_full, shutdown)."),
         (catalogue.SDK_FOLDED, "3 attribute values were folded into __other__ (queue_full, shutdown)."),
+        (catalogue.SDK_UNTRUSTED, "3 baggage headers were not believed (queue_full, shutdown)."),
         (
             catalogue.SDK_FAULTS,
             "3 faults of gputrace itself were kept out of the program (queue_full, shutdown).",

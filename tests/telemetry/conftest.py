@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.util._once import Once
 
 import gputrace
-from gputrace import call, faults, identity, lifecycle
+from gputrace import baggage, call, faults, identity, lifecycle
 from gputrace.telemetry import spans
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def _begin() -> None:
     call.reset()
     identity.reset()
     faults.reset()
+    baggage.reset()
     spans.enabled = True
     spans._tracer = spans._tracer_of = None
     trace._TRACER_PROVIDER, trace._TRACER_PROVIDER_SET_ONCE = None, Once()

@@ -25,7 +25,7 @@ from opentelemetry.sdk.metrics.view import DropAggregation, View
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import gputrace
-from gputrace import catalogue, faults, lifecycle
+from gputrace import baggage, catalogue, faults, lifecycle
 from gputrace.telemetry import metrics as instruments
 
 
@@ -252,6 +252,7 @@ def scenario():
             pass
     lifecycle._process.runtime.settler.totals.unmeasured["max_hold"] = 1
     lifecycle._process.count_lost(3)
+    assert baggage.incoming([(b"baggage", b"gputrace.feature=theirs")]) == {}
     assert gputrace.flush()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -233,7 +234,13 @@ gputrace.configure(
     data_dir=Path("data"),
     metric_attributes=("tenant",),
     export_interval=5.0,
+    features=("search", "answer"),
+    models=["minilm"],
+    trusted_baggage=("gputrace.feature",),
+    trust=lambda scope: scope["client"] is not None,
+    baggage_key="a-key-that-services-share",
 )
+gputrace.configure(trust=True)  # type: ignore[arg-type]
 assert_type(gputrace.flush(timeout=1.0), bool)
 gputrace.shutdown()
 
@@ -242,3 +249,16 @@ gputrace.shutdown()
 
 def tracked(function: Callable[[int], str]) -> Callable[[int], str]:
     return gputrace.track(feature="search")(function)
+
+
+# --- across threads and services
+
+assert_type(gputrace.carry(bare)("a", size=4), list[float])
+gputrace.carry(bare)(1)  # type: ignore[arg-type]
+gputrace.carry(3)  # type: ignore[arg-type]
+assert_type(gputrace.carry(model.method)(1), str)
+headers: dict[str, str] = {}
+gputrace.inject(headers)
+gputrace.inject(["baggage"])  # type: ignore[arg-type]
+handler = logging.StreamHandler()
+handler.addFilter(gputrace.LoggingFilter())
