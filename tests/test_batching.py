@@ -105,7 +105,9 @@ def test_the_call_around_a_batch_gets_none_of_it(recorder: Recorder, clock: Virt
 
 def test_on_two_devices_each_is_split(clock: VirtualClock) -> None:
     with VirtualGpu(2, clock) as gpu, Recorder(gpu.host_ns) as recorder:
-        gpu.init()
+        for device in (0, 1):
+            with gpu.device(device):
+                gpu.init()
         with gputrace.batch(members("a", "b"), weights=[3, 1], devices=[0, 1]):
             for device in (0, 1):
                 with gpu.device(device):

@@ -67,8 +67,8 @@ MUTATIONS = [
     Mutation(
         "settling: a settler follows whatever clock is in force",
         SETTLER,
-        "        now_ns = self._clock()\n",
-        "        now_ns = calls.clock()\n",
+        "        now_ns = self._clock()\n        for account",
+        "        now_ns = calls.clock()\n        for account",
         OF_SETTLER + "test_a_settler_that_runs_meanwhile_keeps_its_clock",
     ),
     Mutation(
