@@ -323,3 +323,37 @@ def test_where_spans_are_off_nothing_is_attached(users):
         assert not trace.get_current_span().get_span_context().is_valid
     assert not spans.enabled
     assert [span.name for span in users.exporter.get_finished_spans()] == ["first"]
+
+
+def test_bentoml_2989_the_span_of_a_batch_links_to_all_members_and_is_under_none(users):
+    """Also where the batcher's task was started by the first request."""
+    users.set_tracer_provider()
+    made = []
+
+    async def batcher():
+        async with gputrace.batch(made, operation="batch", padding=0.25):
+            pass
+
+    with gputrace.request("first"):
+        made.append(gputrace.member())
+        with gputrace.request("second"):
+            made.append(gputrace.member())
+        asyncio.run(batcher())
+    found = users.spans()
+    batch = found["batch"]
+    assert batch.parent is None
+    assert {link.context.span_id for link in batch.links} == {
+        found[name].context.span_id for name in ("first", "second")
+    }
+    assert batch.attributes["gputrace.batch.size"] == 2
+    assert batch.attributes["gputrace.batch.padding"] == 0.25
+
+
+def test_the_span_of_a_batch_inside_a_tracked_call_is_its_child(users):
+    users.set_tracer_provider()
+    with gputrace.span("server"):
+        made = gputrace.member()
+        with gputrace.batch([made]):
+            pass
+    found = users.spans()
+    assert found["batch"].parent.span_id == found["server"].context.span_id
