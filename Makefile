@@ -115,8 +115,10 @@ else
 	$(BIN)/python -m pytest $(ARGS)
 endif
 
+# Whole processes in real time: what they rest on is tested with the lower bounds one by one.
+WHOLE := tests/integration tests/benchmarks tests/test_soak.py tests/test_hardware_exports.py
 test-oldest: .venv-oldest/.made ## the unit tests with every dependency at its lower bound
-	GPUTRACE_REQUIRE= .venv-oldest/bin/python -m pytest --ignore tests/integration $(ARGS)
+	GPUTRACE_REQUIRE= .venv-oldest/bin/python -m pytest $(addprefix --ignore=,$(WHOLE)) $(ARGS)
 
 lint: $(VENV)/.dev ## ruff: rules and format
 	$(BIN)/ruff check
