@@ -47,7 +47,6 @@ __all__ = [
     "Call",
     "Site",
     "clock",
-    "close",
     "current_scope",
     "ensure_settled",
     "enter",
@@ -57,7 +56,6 @@ __all__ = [
     "record",
     "reset",
     "resume",
-    "retire",
     "settling",
     "stop_recording",
     "suspend",
@@ -363,47 +361,6 @@ def _mirror(call: Call, inner: Scope | Call | None) -> None:
     scopes = attribution.scopes_within(call, inner)
     if scopes:
         attribution.mirror(scopes[-1], scopes[0])
-
-
-def close(
-    call: Call,
-    error: BaseException | None = None,
-    *,
-    status: str | None = None,
-    error_type: str | None = None,
-) -> None:
-    """Close a call that is still the scope in force somewhere: what is started there is no longer inside it.
-
-    From any task or thread, since no context is touched: :func:`retire` does that.
-
-    Args:
-        call: An open call.
-        error: What ended it.
-        status: ``error`` or ``cancelled``; what ``error`` says by default.
-        error_type: As ``error.type``, where there is no exception.
-    """
-    if error is not None:
-        status = status or ("cancelled" if is_cancellation(error) else "error")
-        error_type = error_type or type(error).__qualname__
-    call.status, call.error_type = status, error_type
-    call.pending = True
-    try:
-        timer = call.timer
-        call.marks.append(clock() if timer is None else timer.mark())
-    finally:
-        call.closed = True
-        call.pending = False
-        if call.span is not None:
-            spans.close(call, error)
-
-
-def retire(call: Call) -> None:
-    """Take a call that was closed before off this context, if it is there."""
-    if current_scope.get() is call:
-        current_scope.set(call.previous)
-    call.previous = None
-    if call.span is not None:
-        spans.retire(call)
 
 
 _CANCELLATIONS = frozenset({"CancelledError", "Cancelled", "GeneratorExit"})

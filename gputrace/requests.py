@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls, ledger
+from gputrace import call as calls, call_closing, ledger
 from gputrace.attribution import tolerated_fields
 from gputrace.call_site import HOLD_NONE, Site
 
@@ -128,7 +128,7 @@ class Request:
             error_type: As ``error.type``, where there is no exception.
         """
         if not self.call.closed:
-            calls.close(self.call, error, status=status, error_type=error_type)
+            call_closing.close(self.call, error, status=status, error_type=error_type)
 
 
 class request:  # noqa: N801 - used like a function
@@ -177,6 +177,6 @@ class request:  # noqa: N801 - used like a function
     ) -> None:
         call = self._requests.pop().call
         if call.closed:
-            calls.retire(call)
+            call_closing.retire(call)
         else:
             calls.leave(call, error, block=True)
