@@ -41,7 +41,7 @@ def method_of(scope: Mapping[str, Any]) -> str:
     return method if method in _METHODS else "HTTP"
 
 
-def trusted_fields(scope: Mapping[str, Any]) -> dict[str, str]:
+def _trusted_fields(scope: Mapping[str, Any]) -> dict[str, str]:
     """Return what the caller of this service bills its work to, where the caller is trusted.
 
     Below everything that this service says itself, above the route.
@@ -73,7 +73,7 @@ class Handling:
         request.describe(route=UNMATCHED)
         given = request.attribution
         missing = {
-            name: value for name, value in trusted_fields(scope).items() if getattr(given, name) is None
+            name: value for name, value in _trusted_fields(scope).items() if getattr(given, name) is None
         }
         request.set(**missing)
         self._tentative = missing.get("feature")

@@ -341,6 +341,7 @@ async def test_twice_is_once_and_removed_is_gone(app: Any, bench: Any, fetch: An
 
     signature = inspect.signature(endpoint)
     assert gputrace.instrument(gputrace.instrument(app)) is app
+    assert len(app.user_middleware) == 1
     await fetch(app, "/o")
     assert bench.requests() == [("/o", "/o", "ok", 1)]
     assert inspect.signature(endpoint) == signature
@@ -396,6 +397,41 @@ async def test_an_instrumented_application_is_cloudpickled(
         subprocess.run, [sys.executable, "-c", LOADED], input=pickled, capture_output=True, check=False
     )
     assert process.stdout.decode() == "3\nwork pickled\nGET /p/{x} pickled\n", process.stderr.decode()
+
+
+async def test_the_instrumentor_finds_every_application_and_restores_it(
+    app: Any, bench: Any, fetch: Any
+) -> None:
+    """Those that existed before, too; instrumented by hand as well, a request is still one."""
+    from fastapi import FastAPI
+    from fastapi.routing import APIRoute
+    from starlette.applications import Starlette
+    from starlette.routing import Mount, Route, WebSocketRoute
+
+    from gputrace.integrations import asgi_routes
+    from gputrace.integrations.fastapi import FastAPIInstrumentor
+
+    def methods() -> list[Any]:
+        built = [FastAPI.build_middleware_stack, Starlette.build_middleware_stack]
+        return [*built, *(one.handle for one in (APIRoute, Mount, Route, WebSocketRoute))]
+
+    @app.get("/i")
+    def endpoint() -> None:
+        bench.work()
+
+    asgi_routes.unwatch()
+    before = methods()
+    FastAPIInstrumentor().instrument(tags={"t": "tagged"})
+    try:
+        await fetch(app, "/i")
+        gputrace.instrument(app)
+        await fetch(app, "/i")
+        assert bench.requests() == [("/i", "/i", "ok", 1)] * 2
+    finally:
+        FastAPIInstrumentor().uninstrument()
+    assert methods() == before
+    await fetch(app, "/i")
+    assert len(bench.requests()) == 2
 
 
 def test_what_cannot_be_instrumented_or_marked_says_so() -> None:
