@@ -22,16 +22,16 @@ MUTATIONS = [
     Mutation(
         "contrib 4251: background work hangs under a request that is over",
         SPANS,
-        "                if parent is outer.span or _has_ended(parent):",
-        "                if False:",
+        "    if parent is not outer.span and not _has_ended(parent):",
+        "    if True:",
         # Without a span of FastAPI's between.
         MESSAGES + "test_background_work_begins_a_trace_that_is_linked",
     ),
     Mutation(
         "contrib 4251: background work is not linked to its request",
         SPANS,
-        "            links=links,\n",
-        "",
+        "        links.append(Link(outer.span.get_span_context()))",
+        "        pass",
         FASTAPI + "test_opentelemetry_python_contrib_4251",
     ),
     Mutation(
