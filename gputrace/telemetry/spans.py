@@ -114,7 +114,7 @@ def _among_members(call: Call, context: Context) -> tuple[Context, list[Link]]:
 
 
 def _after_request(call: Call, context: Context, links: list[Link]) -> Context:
-    """Return in which context the span of an outermost call begins, and link it to the request that it outlives."""
+    """Return in which context an outermost call begins its span; link it to a request that it outlives."""
     outer = enclosing_call(call.previous)
     if outer is None or not outer.closed or outer.span is None:
         return context
