@@ -1,9 +1,11 @@
 """Which product feature spends the GPUs, how much nobody used, and whether the large model pays."""
 
 from gputrace.attribution import attribute_to, current
+from gputrace.attribution_marks import feature
 from gputrace.baggage import inject
 from gputrace.batching import batch, member
 from gputrace.carrying import carry
+from gputrace.integrations import instrument
 from gputrace.lifecycle import configure, flush, shutdown
 from gputrace.logs import LoggingFilter
 from gputrace.requests import request
@@ -17,8 +19,10 @@ __all__ = [
     "carry",
     "configure",
     "current",
+    "feature",
     "flush",
     "inject",
+    "instrument",
     "member",
     "request",
     "shutdown",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls, ledger
+from gputrace import call as calls, call_closing, ledger
 from gputrace.attribution import tolerated_fields
 from gputrace.call_site import HOLD_NONE, Site
 
@@ -113,6 +113,23 @@ class Request:
         """
         self.call.attribution = self.call.attribution.merged(tolerated_fields(fields, "request"))
 
+    def close(
+        self, error: BaseException | None = None, *, status: str | None = None, error_type: str | None = None
+    ) -> None:
+        """End the request now, though its block goes on.
+
+        What is tracked in the rest of the block, such as work after the response was
+        sent, is billed to the same feature and linked to the request, but no part of it.
+        May be called from any task or thread; only the first time counts.
+
+        Args:
+            error: What ended it.
+            status: ``error`` or ``cancelled``; what ``error`` says by default, else ok.
+            error_type: As ``error.type``, where there is no exception.
+        """
+        if not self.call.closed:
+            call_closing.close(self.call, error, status=status, error_type=error_type)
+
 
 class request:  # noqa: N801 - used like a function
     """Sum up the tracked work of one request, and bill it to a feature unless it says otherwise.
@@ -158,4 +175,8 @@ class request:  # noqa: N801 - used like a function
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        calls.leave(self._requests.pop().call, error, block=True)
+        call = self._requests.pop().call
+        if call.closed:
+            call_closing.retire(call)
+        else:
+            calls.leave(call, error, block=True)

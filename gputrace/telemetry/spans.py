@@ -18,7 +18,7 @@ from opentelemetry.trace import Link, Status, StatusCode
 from opentelemetry.trace.propagation import _SPAN_KEY
 
 from gputrace import catalogue, faults
-from gputrace.attribution import ATTRIBUTE_OF_FIELD, FIELDS
+from gputrace.attribution import ATTRIBUTE_OF_FIELD, FIELDS, enclosing_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,6 +77,8 @@ def begin(call: Call) -> None:
         links: list[Link] = []
         if call.site.is_batch:
             context, links = _among_members(call, context)
+        if call.parent is None and call.previous is not None:
+            context = _after_request(call, context, links)
         parent: Any = context.get(_SPAN_KEY)
         if parent is not None:
             if parent is _seen_unsampled:
@@ -111,6 +113,28 @@ def _among_members(call: Call, context: Context) -> tuple[Context, list[Link]]:
     return context, [Link(one) for one in contexts]
 
 
+def _after_request(call: Call, context: Context, links: list[Link]) -> Context:
+    """Return in which context an outermost call begins its span; link it to a request that it outlives."""
+    outer = enclosing_call(call.previous)
+    if outer is None or not outer.closed or outer.span is None:
+        return context
+    if not call.site.is_batch:
+        links.append(Link(outer.span.get_span_context()))
+    parent = context.get(_SPAN_KEY)
+    if parent is not outer.span and not _has_ended(parent):
+        return context
+    # Not part of a trace that is told already.
+    return Context({name: value for name, value in context.items() if name != _SPAN_KEY})
+
+
+def _has_ended(span: Any) -> bool:
+    """Tell whether a span of this process has ended: nothing should hang under it."""
+    if span is None or span.is_recording():
+        return False
+    told = span.get_span_context()
+    return told.trace_flags.sampled and not told.is_remote
+
+
 def suspend(call: Call) -> None:
     """Take the span off this thread until the next step.
 
@@ -140,17 +164,38 @@ def leave(call: Call, error: BaseException | None, *, block: bool = False) -> No
 
     The settler ends the span once ``call.context`` is None, never before.
     """
-    span = call.span
-    if span is not None and (error is not None or call.site.attributes):
-        with _LEAVING:
-            span.set_attributes(call.site.attributes)
-            if error is not None:
-                _record_error(span, error, cancelled=call.status == "cancelled")
+    _describe(call, error)
     # A block of a plain generator that another task closes finds a foreign context: not ours to change.
-    if call.outside is not None and (not block or context_api.get_current().get(_SPAN_KEY) is span):
+    if call.outside is not None and (not block or context_api.get_current().get(_SPAN_KEY) is call.span):
         _restore(call.outside)
     call.outside = None
     call.context = None
+
+
+def close(call: Call, error: BaseException | None) -> None:
+    """Record how a call ended that stays on its thread for a while: see :func:`retire`."""
+    _describe(call, error)
+    call.context = None
+
+
+def retire(call: Call) -> None:
+    """Take the span of a call that was closed before off this thread, if it is there."""
+    if call.outside is not None and context_api.get_current().get(_SPAN_KEY) is call.span:
+        _restore(call.outside)
+    call.outside = None
+
+
+def _describe(call: Call, error: BaseException | None) -> None:
+    span = call.span
+    if span is None or (call.status is None and not call.site.attributes):
+        return
+    with _LEAVING:
+        span.set_attributes(call.site.attributes)
+        if error is not None:
+            _record_error(span, error, cancelled=call.status == "cancelled")
+        elif call.status == "error":
+            span.set_attribute(catalogue.ERROR_TYPE, call.error_type or "")
+            span.set_status(Status(StatusCode.ERROR))
 
 
 def _record_error(span: Span, error: BaseException, *, cancelled: bool) -> None:
