@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gputrace import faults
+from gputrace import baggage, faults
 from gputrace.integrations import asgi_routes
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def _trusted_fields(scope: Mapping[str, Any]) -> dict[str, str]:
 
     Below everything that this service says itself, above the route.
     """
-    del scope
-    return {}
+    return baggage.incoming(scope.get("headers", ()), scope)
 
 
 class Handling:

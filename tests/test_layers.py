@@ -52,7 +52,7 @@ LEVELS: tuple[frozenset[str], ...] = (
 ONLY = {
     **{unit: frozenset() for unit in LEVELS[0]},
     # As a user would; and they contain their own faults.
-    "integrations": frozenset({FACADE, "faults"}),
+    "integrations": frozenset({FACADE, "baggage", "faults"}),
     "analysis": frozenset({"catalogue", "ledger", "prices"}),
 }
 # Public doors, which nothing beneath them may use.

@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.trace import SpanKind
 
 import gputrace
+from gputrace import baggage, settings
 
 pytestmark = pytest.mark.requires("fastapi", "httpx")
 
@@ -441,3 +442,32 @@ def test_what_cannot_be_instrumented_or_marked_says_so() -> None:
         gputrace.feature("f")(len)
     with pytest.raises(ValueError, match="reserved"):
         gputrace.feature("__f")
+
+
+@pytest.fixture
+def signed() -> Iterator[None]:
+    baggage.use(settings.read(environment={"GPUTRACE_BAGGAGE_KEY": "a key that both services know"}))
+    yield
+    baggage.use(settings.Settings())
+
+
+@pytest.mark.usefixtures("signed")
+async def test_the_feature_of_a_caller_that_signs_is_billed(app: Any, bench: Any, fetch: Any) -> None:
+    """Above the route, below what the service says itself; a forged header changes nothing."""
+
+    @app.get("/embed")
+    async def embed() -> None:
+        bench.work()
+
+    @app.get("/own")
+    @gputrace.feature("own")
+    async def own() -> None:
+        bench.work()
+
+    gputrace.instrument(app)
+    headers: dict[str, str] = {}
+    with gputrace.attribute_to(feature="support-answer"):
+        gputrace.inject(headers)
+    await fetch(app, "/embed", "/own", **headers)
+    await fetch(app, "/embed", baggage="gputrace.feature=evil,gputrace.tenant=admin")
+    assert [feature for feature, _, _ in bench.billed()] == ["support-answer", "own", "/embed"]
