@@ -67,6 +67,7 @@ class Hardware:
         sampler: NvmlSampler | None = None,
     ) -> None:
         self.node = Node(instance_id, now_ns, agent=agent, environment=environment)
+        self.node.on_parting = self._part
         self.sampler = sampler or NvmlSampler(on_reading=self.take)
         self.lost = 0
         self._standard_metrics = standard_metrics
@@ -78,6 +79,9 @@ class Hardware:
         self._own: dict[str, PublishedDevice] = {}
         self._frontiers: dict[str, int] = {}
         self._names: dict[str, str | None] = {}
+        #: What the driver names, as of this tick.
+        self._driven: dict[str, NvmlDevice] = {}
+        self._costs: Costs | None = None
         self._publishing = self.closed = False
         self._reaped_ns = now_ns
 
@@ -137,42 +141,60 @@ class Hardware:
         """
         errors = [account.error_ns for account in accounts.values() if not account.lost]
         known = [error for error in errors if error < _NS_PER_S]
-        shared = self.node.tick(now_ns, now_ns - max(known, default=_UNSEEN_ERROR_NS))
+        self._costs = costs
+        self._ask_driver()
+        self._advance(now_ns, self.node.tick(now_ns, now_ns - max(known, default=_UNSEEN_ERROR_NS)))
+        if self._publishing:
+            self._reap(now_ns)
+
+    def _ask_driver(self) -> None:
+        state = self.sampler.state()
+        self._driven = {one.device.uuid: one.device for one in state.devices if one.device is not None}
+        self._errors.count(state)
+
+    def _advance(self, now_ns: int, shared: Mapping[str, Shared]) -> None:
+        """Count what became final, and tell what is known of it."""
         if self.node.is_publisher is not self._publishing:
             self._change_role(now_ns)
-        self._hold_all(shared, costs)
+        self._hold_all(shared)
         self._distribute()
-        if self._publishing:
-            self._look_for_devices(now_ns)
-            for published in self._published.values():
-                for told in published.tell(self.node.final_ns(published.device.id), self._held(published)):
-                    self._tell(published, told, costs)
-            self._reap(now_ns)
-        else:
+        if not self._publishing:
             self._tell_own()
-        self._errors.count(self.sampler.state())
+            return
+        self._look_for_devices(now_ns)
+        for published in self._published.values():
+            for told in published.tell(self.node.final_ns(published.device.id), self._held(published)):
+                self._tell(published, told)
 
-    def _hold_all(self, shared: Mapping[str, Shared], costs: Costs | None) -> None:
+    def _part(self, now_ns: int, last: Mapping[str, Shared]) -> None:
+        """Leave everything to another process that takes the role, and that begins where this one ends."""
+        self._advance(now_ns, last)
+        self._leave_word()
+
+    def _hold_all(self, shared: Mapping[str, Shared]) -> None:
         for device_id, increment in shared.items():
             published = self._known(device_id, increment.charged_ns)
             if increment.overlap_ns:
                 self._features.overlapped(device_id, self.node.final_ns(device_id))
             if published is not None:
-                self._hold(published, increment, costs)
+                self._hold(published, increment)
 
-    def _hold(self, published: PublishedDevice, increment: Shared, costs: Costs | None) -> None:
-        start_ns, end_ns = published.frontier_ns, self.node.final_ns(published.device.id)
-        published.held(increment, end_ns)
-        if costs is not None:
-            costs.bill_state(published, "charged", start_ns, end_ns, increment.charged_ns)
+    def _hold(self, published: PublishedDevice, increment: Shared) -> None:
+        device_id = published.device.id
+        end_ns = self.node.final_ns(device_id)
+        # Where another process stalls, what it held becomes final after the device was named.
+        start_ns = min(published.frontier_ns, end_ns - increment.charged_ns)
+        published.held(increment, end_ns, self.node.first_held_ns(device_id))
+        if self._costs is not None:
+            self._costs.bill_state(published, "charged", start_ns, end_ns, increment.charged_ns)
 
-    def _tell(self, published: PublishedDevice, told: Told, costs: Costs | None) -> None:
+    def _tell(self, published: PublishedDevice, told: Told) -> None:
         self._features.told(published.device.id, told, alone=True)
-        if costs is not None:
+        if self._costs is not None:
             split = told.split
             spent = {"untracked": split.untracked_ns, "idle": split.idle_ns, "unknown": split.unknown_ns}
             for state, spent_ns in spent.items():
-                costs.bill_state(published, state, told.start_ns, told.end_ns, spent_ns)
+                self._costs.bill_state(published, state, told.start_ns, told.end_ns, spent_ns)
 
     def _tell_own(self) -> None:
         others: frozenset[str] | None = None
@@ -192,8 +214,8 @@ class Hardware:
             reading = self._readings.popleft()
             if self._publishing:
                 published = self._published.get(reading.device)
-                named = self._driver_names(reading.device) if published is None else None
-                if named is not None and not named.sliced:
+                named = self._driven.get(reading.device)
+                if published is None and named is not None and not named.sliced:
                     published = self._publish(reading.device, reading.start_ns)
                 if published is not None:
                     published.read(reading)
@@ -205,10 +227,11 @@ class Hardware:
                 own.read(reading)
 
     def _known(self, device_id: str, charged_ns: int) -> PublishedDevice | None:
-        """Return a device that has begun: its window begins with a holder or with a reading."""
+        """Return a device that is published: from its first holder on, if not before."""
         published = self._published.get(device_id)
-        if published is None and charged_ns:
-            return self._publish(device_id, self.node.final_ns(device_id) - charged_ns)
+        began_ns = self.node.first_held_ns(device_id)
+        if published is None and charged_ns and began_ns is not None:
+            return self._publish(device_id, began_ns)
         return published
 
     def _look_for_devices(self, now_ns: int) -> None:
@@ -216,12 +239,15 @@ class Hardware:
 
         Not a GPU that is cut into slices: they are what is used, and each is a device.
         """
-        for device in self.sampler.devices():
-            if device.uuid not in self._published and not device.sliced:
+        for device in self._driven.values():
+            published = self._published.get(device.uuid)
+            if published is not None:
+                published.named(device.name, device.parent)
+            elif not device.sliced:
                 self._publish(device.uuid, now_ns)
 
     def _publish(self, device_id: str, begins_ns: int) -> PublishedDevice:
-        found = self._driver_names(device_id)
+        found = self._driven.get(device_id)
         shown = self.node.taken_over.get(device_id)
         name = next(
             (one.name for one in (found, shown) if one is not None and one.name is not None),
@@ -229,21 +255,21 @@ class Hardware:
         )
         parent = next((one.parent for one in (found, shown) if one is not None), None)
         device = NodeDevice(device_id, name, parent)
-        published = self._published[device_id] = PublishedDevice(device, begins_ns)
+        published = PublishedDevice(device, begins_ns, self.node.begins_ns(device_id))
+        self._published[device_id] = published
         return published
-
-    def _driver_names(self, device_id: str) -> NvmlDevice | None:
-        return next((device for device in self.sampler.devices() if device.uuid == device_id), None)
 
     def _change_role(self, now_ns: int) -> None:
         self._publishing = self.node.is_publisher
         self._readings.clear()
         self._own.clear()
-        for published in self._published.values():
-            published.begin_anew(self.node.final_ns(published.device.id) if self._publishing else now_ns)
-        for device_id, shown in self.node.taken_over.items():
-            if self._publishing and device_id not in self._published:
-                self._publish(device_id, shown.final_ns)
+        for device_id, published in self._published.items():
+            published.begin_anew(self.node.begins_ns(device_id) if self._publishing else now_ns)
+        for device_id, shown in self.node.taken_over.items() if self._publishing else ():
+            published = self._published.get(device_id) or self._publish(device_id, shown.final_ns)
+            published.begin_anew(shown.final_ns)
+            if shown.untold_ns:
+                self._tell(published, published.inherit(shown.untold_ns))
 
     def _held(self, published: PublishedDevice) -> HeldBetween:
         device_id = published.device.id
@@ -270,10 +296,13 @@ class Hardware:
             now_ns: CLOCK_MONOTONIC.
         """
         if self.closed:
-            self.closed = False
+            # Whoever publishes from here on begins anew, this process too.
+            self.closed = self._publishing = False
             self.node.reset(instance_id, now_ns)
             for device_id in self._names:
                 self.node.ring.declare(device_id)
+                for _ in range(self._features.holders(device_id)):
+                    self.node.ring.start(device_id, now_ns)
         self.sampler.start()
 
     def close(self, now_ns: int, costs: Costs | None) -> None:
@@ -286,28 +315,31 @@ class Hardware:
         if self.closed:
             return
         self.closed = True
-        self._hold_all(self.node.conclude(now_ns), costs)
+        self._costs = costs
+        self._ask_driver()
+        self._advance(now_ns, self.node.conclude(now_ns))
         if self._publishing:
             for published in self._published.values():
                 final_ns = self.node.final_ns(published.device.id)
                 # Where the driver was never read, no reading will come.
                 for told in published.tell_all(final_ns, self._held(published)):
-                    self._tell(published, told, costs)
+                    self._tell(published, told)
             self._leave_word()
             if self.node.is_settled:
                 self.lost += sum(dead.lost for dead in self.node.reap())
         self.node.leave()
 
     def _leave_word(self) -> None:
-        self.node.leave_word(
-            {
-                device_id: Shown(self.node.final_ns(device_id), one.device.name, one.parent)
-                for device_id, one in self._published.items()
-            }
-        )
+        word = {}
+        for device_id, one in self._published.items():
+            final_ns = self.node.final_ns(device_id)
+            untold_ns = one.untold_ns(final_ns, self._held(one))
+            word[device_id] = Shown(final_ns, one.device.name, one.device.parent, untold_ns)
+        self.node.leave_word(word)
 
     def forget(self) -> None:
         """Leave everything to the parent, in a forked child."""
+        self.closed = True
         self.node.forget()
         self.sampler.reset()
 
