@@ -82,6 +82,8 @@ class Hardware:
         #: What the driver names, as of this tick.
         self._driven: dict[str, NvmlDevice] = {}
         self._costs: Costs | None = None
+        #: Up to where it left word, None where no reader has looked yet.
+        self._word_ns: dict[str, int] | None = None
         self._publishing = self.closed = False
         self._reaped_ns = now_ns
 
@@ -264,7 +266,7 @@ class Hardware:
         self._readings.clear()
         self._own.clear()
         for device_id, published in self._published.items():
-            published.begin_anew(self.node.begins_ns(device_id) if self._publishing else now_ns)
+            published.begin_anew(now_ns, self.node.begins_ns(device_id) if self._publishing else None)
         for device_id, shown in self.node.taken_over.items() if self._publishing else ():
             published = self._published.get(device_id) or self._publish(device_id, shown.final_ns)
             published.begin_anew(shown.final_ns)
@@ -284,7 +286,14 @@ class Hardware:
     def _reap(self, now_ns: int) -> None:
         if now_ns - self._reaped_ns >= _REAP_NS:
             self._reaped_ns = now_ns
-            self.lost += sum(dead.lost for dead in self.node.reap())
+            self._reap_all()
+
+    def _reap_all(self) -> None:
+        # What the dead held is the next publisher's to read, until it is final here and a reader has seen it.
+        shown_ns = self._word_ns
+        if shown_ns is None:
+            shown_ns = {device_id: self.node.final_ns(device_id) for device_id in self._published}
+        self.lost += sum(dead.lost for dead in self.node.reap(shown_ns))
 
     # --- beginning and end -----------------------------------------------------
 
@@ -325,8 +334,7 @@ class Hardware:
                 for told in published.tell_all(final_ns, self._held(published)):
                     self._tell(published, told)
             self._leave_word()
-            if self.node.is_settled:
-                self.lost += sum(dead.lost for dead in self.node.reap())
+            self._reap_all()
         self.node.leave()
 
     def _leave_word(self) -> None:
@@ -336,6 +344,7 @@ class Hardware:
             untold_ns = one.untold_ns(final_ns, self._held(one))
             word[device_id] = Shown(final_ns, one.device.name, one.device.parent, untold_ns)
         self.node.leave_word(word)
+        self._word_ns = {device_id: one.final_ns for device_id, one in word.items()}
 
     def forget(self) -> None:
         """Leave everything to the parent, in a forked child."""

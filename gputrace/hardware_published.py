@@ -114,10 +114,17 @@ class PublishedDevice(Account):
         self.device.name = self.device.name or name
         self.device.parent = self.device.parent or parent
 
-    def begin_anew(self, at_ns: int) -> None:
-        """Go on after a time in which another process published it."""
+    def begin_anew(self, at_ns: int, not_before_ns: int | None = None) -> None:
+        """Go on after a time in which another process published it, or nobody.
+
+        Args:
+            at_ns: From here on.
+            not_before_ns: Nobody spoke for it meanwhile: another window begins, as the first one did.
+        """
         self.frontier_ns = self._told_ns = at_ns
-        self._begun = True
+        self._begun = not_before_ns is None
+        self._first_held_ns = None
+        self._not_before_ns = not_before_ns or 0
         self._waiting.clear()
 
     def inherit(self, untold_ns: int) -> Told:
@@ -129,7 +136,7 @@ class PublishedDevice(Account):
 
     def untold_ns(self, final_ns: int, held_between: HeldBetween) -> int:
         """Return how much of its window up to an instant is in no state yet, ns."""
-        if final_ns <= self._told_ns or not (self._begun or self._states["charged"]):
+        if final_ns <= self._told_ns or not (self._begun or self._first_held_ns is not None):
             # Nothing came after, or the window has not begun.
             return 0
         found = held_between(self._told_ns, final_ns)

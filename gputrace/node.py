@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+#: Whoever begins so shortly after the last publisher ended goes on from there: it may have ended because this
+#: process began, and could say only what every process had said by then.
+HANDOVER_NS = 1_000_000_000
+
 _PARTING = faults.contained("hand the devices over to another publisher")
 
 __all__ = ["Dead", "Node", "Process", "Shared", "Shown"]
@@ -135,15 +139,14 @@ class Node:
 
     def _take_over(self, now_ns: int) -> int:
         """Go on where the last publisher ended, as far as this process was there; return from when on."""
-        found = {} if self.folder is None else node_handover.read(self.folder)
-        shown = {device_id: one for device_id, one in found.items() if one.final_ns <= now_ns}
-        # What ended before this process began was another time, with nobody to speak for it. Since then
+        found = None if self.folder is None else node_handover.read(self.folder)
+        shown = {device_id: one for device_id, one in (found or {}).items() if one.final_ns <= now_ns}
+        # What ended long before this process began was another time, with nobody to speak for it. Since then
         # nobody has shown anything, or there would be word of it.
-        finals_ns = {device_id: max(one.final_ns, self._opened_ns) for device_id, one in shown.items()}
-        self.taken_over = {
-            device_id: one for device_id, one in shown.items() if one.final_ns >= self._opened_ns
-        }
-        begins_ns = min(finals_ns.values(), default=now_ns)
+        since_ns = self._opened_ns - HANDOVER_NS
+        finals_ns = {device_id: max(one.final_ns, since_ns) for device_id, one in shown.items()}
+        self.taken_over = {device_id: one for device_id, one in shown.items() if one.final_ns >= since_ns}
+        begins_ns = now_ns if found is None else since_ns
         self._union = Union(begins_ns, finals_ns)
         return begins_ns
 
@@ -193,9 +196,14 @@ class Node:
         """Whether nothing that was read of any process waits to become final; for the publisher."""
         return not self._union.waiting
 
-    def reap(self) -> list[Dead]:
-        """Return the processes that are gone, each once on a node; for the publisher."""
-        return [] if self._peers is None else self._peers.reap()
+    def reap(self, shown_ns: Mapping[str, int] | None = None) -> list[Dead]:
+        """Return the processes that are gone, each once on a node; for the publisher.
+
+        Args:
+            shown_ns: By device, up to where this one left word; who held beyond is returned later.
+                None for all.
+        """
+        return [] if self._peers is None else self._peers.reap(shown_ns)
 
     def others(self) -> list[Process]:
         """Return the other processes that this one sees."""

@@ -42,15 +42,17 @@ def write(folder: Path, devices: Mapping[str, Shown]) -> None:
         os.replace(unfinished, path)  # noqa: PTH105 - os.replace says that it replaces
 
 
-def read(folder: Path) -> dict[str, Shown]:
-    """Return what the last publisher showed, nothing where that cannot be known."""
+def read(folder: Path) -> dict[str, Shown] | None:
+    """Return what was shown last, nothing where nobody left word; None where that cannot be known."""
     try:
         found = json.loads((folder / _FILE).read_text())
         if found["boot"] != node_folder.boot_id():
             return {}
         return {str(device): _parsed(shown) for device, shown in found["devices"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except FileNotFoundError:
         return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def _parsed(fields: list[Any]) -> Shown:

@@ -54,7 +54,9 @@ def hold(features, start_ns, end_ns, *shares):
     features.charged(GPU, Stretch(start_ns, end_ns, charges))
 
 
-def a_period(start_ns, end_ns, charged_ns, busy_ns=S, drawn_uj=None, *, any_missed=False):
+def a_period(  # noqa: PLR0913 - what a period is told by
+    start_ns, end_ns, charged_ns, busy_ns=S, *, drawn_uj=None, any_missed=False
+):
     """What is told of a period in which the processes of the node together held so much."""
     reading = Reading(GPU, start_ns, end_ns, busy_ns, energy_uj=drawn_uj, energy_source="counter")
     energy = None

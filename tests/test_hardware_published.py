@@ -69,7 +69,7 @@ readings = st.lists(
 
 
 def run(device, given_readings, holders):
-    """Hand readings over, some of them after the time that they tell of was told; return all that was told."""
+    """Hand readings over, some of them after their time was told; return all that was told."""
     at_ns, told = S, []
     for gap_ns, wall_ns, busy_ns, energy, is_late in given_readings:
         start_ns = max(0, at_ns + gap_ns)
@@ -290,6 +290,22 @@ def test_a_publisher_that_goes_on_has_no_window_to_begin():
     read(device, 3 * S, 4 * S)
     tell(device, 4 * S)
     assert rest(device) == (0, S, S)
+
+
+def test_after_a_time_in_which_nobody_spoke_for_it_another_window_begins():
+    device = a_device()
+    device.held(Shared(S, 0, 0), S, first_ns=0)
+    read(device, 0, S)
+    tell(device, S, Holders("hhhh"))
+    device.begin_anew(10 * S, not_before_ns=8 * S)
+    read(device, 11 * S, 12 * S)
+    tell(device, 12 * S)
+    assert rest(device) == (0, S, 0)
+    device.begin_anew(20 * S, not_before_ns=18 * S)
+    device.held(Shared(MS, 0, 0), 20 * S, first_ns=19 * S)
+    read(device, 20 * S, 21 * S)
+    tell(device, 21 * S)
+    assert rest(device) == (0, 2 * S, S)
 
 
 def test_what_was_left_untold_is_unknown():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import ExitStack
 
 import pytest
@@ -39,7 +38,7 @@ def test_what_was_written_is_read(tmp_path):
     node_handover.write(tmp_path, WORD)
     assert node_handover.read(tmp_path) == WORD
     # Nothing half written stays beside it.
-    assert os.listdir(tmp_path) == [FILE]
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 def test_the_last_word_counts(tmp_path):
@@ -78,12 +77,12 @@ def foreign():
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in foreign()])
 def test_what_cannot_be_understood_is_ignored(tmp_path, text):
     (tmp_path / FILE).write_text(text)
-    assert node_handover.read(tmp_path) == {}
+    assert node_handover.read(tmp_path) is None
 
 
 def test_bytes_that_are_no_text_are_ignored(tmp_path):
     (tmp_path / FILE).write_bytes(b"\xff\xfe{}")
-    assert node_handover.read(tmp_path) == {}
+    assert node_handover.read(tmp_path) is None
 
 
 def test_what_another_version_says_beyond_what_is_known_is_ignored(tmp_path):
@@ -117,25 +116,48 @@ def test_word_from_before_this_process_began_is_not_resumed(join):
     second = join("second", 60 * S)
     assert second.is_publisher
     assert second.taken_over == {}
-    assert second.begins_ns("GPU-1") == 60 * S
+    assert second.begins_ns("GPU-1") == 59 * S
+
+
+def test_word_of_a_moment_before_this_process_began_is_a_change_of_hands(join):
+    """An agent that begins: others have not said yet what they held until then, so nobody could show it."""
+    first = join("first", S)
+    hold(first, 2 * S, 4 * S)
+    first.tick(4 * S)
+    first.leave_word({"GPU-1": Shown(3 * S, "NVIDIA H100")})
+    first.leave()
+    second = join("second", 4 * S)
+    assert second.taken_over == {"GPU-1": Shown(3 * S, "NVIDIA H100")}
+    assert second.begins_ns("GPU-1") == 3 * S
 
 
 def test_what_nobody_showed_since_this_process_began_is_shown(join):
     """The last publisher exported before this process began, and was killed before the next time."""
     first = join("first", S)
     first.leave_word({"GPU-1": Shown(3 * S, "NVIDIA H100")})
-    second = join("second", 4 * S)
-    first.close(4 * S)
-    hold(second, 5 * S, 6 * S)
+    second = join("second", 6 * S)
+    first.close(6 * S)
+    hold(second, 7 * S, 8 * S)
     assert second.tick(9 * S)["GPU-1"].charged_ns == S
     assert second.taken_over == {}
-    assert second.begins_ns("GPU-1") == 4 * S
+    assert second.begins_ns("GPU-1") == 5 * S
 
 
-def test_where_nothing_was_ever_shown_it_begins_with_the_role(join):
+def test_what_no_word_speaks_of_was_never_shown(join):
+    """The last publisher was killed before a reader looked, or before it knew of the device."""
+    first, second = join("first", S), join("second", 2 * S)
+    hold(second, 2 * S, 3 * S)
+    first.leave_word({"GPU-2": Shown(4 * S)})
+    first.close(4 * S)
+    assert second.tick(4 * S)["GPU-1"].charged_ns == S
+    assert (second.begins_ns("GPU-1"), second.begins_ns("GPU-2")) == (S, 4 * S)
+
+
+def test_where_it_cannot_be_known_what_was_shown_it_begins_with_the_role(join, tmp_path):
     first, second = join("first", S), join("second", S)
     hold(second, 2 * S, 3 * S)
-    first.leave()
+    first.close(4 * S)
+    (tmp_path / FILE).write_text("{")
     assert second.tick(4 * S) == {}
     assert second.begins_ns("GPU-1") == 4 * S
 
@@ -146,7 +168,7 @@ def test_word_of_what_is_still_to_come_is_not_believed(join):
     first.leave()
     second.tick(4 * S)
     assert second.taken_over == {}
-    assert second.begins_ns("GPU-1") == 4 * S
+    assert second.begins_ns("GPU-1") == 0
 
 
 def test_only_the_publisher_leaves_word(join, tmp_path):
