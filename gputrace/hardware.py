@@ -7,7 +7,6 @@ by one process a node, what features charged on them by each for its own.
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from gputrace import catalogue
 from gputrace.devices.nvml import NvmlSampler
 from gputrace.hardware_features import FeatureReadings
 from gputrace.hardware_gauges import Errors, gauges
+from gputrace.hardware_own import OwnDevices
 from gputrace.hardware_published import NodeDevice, PublishedDevice
 from gputrace.node import Node, Shown
 
@@ -35,6 +35,8 @@ _NS_PER_S = 1_000_000_000
 #: How far the clock of a GPU that was never used here may turn out to lie behind the host's.
 _UNSEEN_ERROR_NS = 5_000_000
 _REAP_NS = 1_000_000_000
+#: Where no reader looks for so long, none will miss what the dead held.
+_NO_READER_NS = 600_000_000_000
 _MOST_READINGS = 65_536
 
 
@@ -75,15 +77,14 @@ class Hardware:
         self._features = FeatureReadings()
         self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
         self._published: dict[str, PublishedDevice] = {}
-        #: Those of this process alone, while another one publishes.
-        self._own: dict[str, PublishedDevice] = {}
-        self._frontiers: dict[str, int] = {}
+        self._own = OwnDevices(self.node, self._features)
         self._names: dict[str, str | None] = {}
         #: What the driver names, as of this tick.
         self._driven: dict[str, NvmlDevice] = {}
         self._costs: Costs | None = None
-        #: Up to where it left word, None where no reader has looked yet.
-        self._word_ns: dict[str, int] | None = None
+        #: Up to where it left word, and when a reader looked last.
+        self._word_ns: dict[str, int] = {}
+        self._seen_ns = self._now_ns = now_ns
         self._publishing = self.closed = False
         self._reaped_ns = now_ns
 
@@ -117,9 +118,8 @@ class Hardware:
 
     def frontier(self, account: Account, at_ns: int) -> None:
         """Say that every hold of this process on a device up to an instant is known."""
-        device_id = account.device.id
-        self._frontiers[device_id] = max(at_ns, self._frontiers.get(device_id, 0))
-        self.node.ring.frontier(device_id, at_ns)
+        self._own.frontier(account.device.id, at_ns)
+        self.node.ring.frontier(account.device.id, at_ns)
 
     def count(self, accepted: int, exported: int) -> None:
         """Say how many calls this process accepted so far, and how many of them a reader has seen."""
@@ -143,7 +143,7 @@ class Hardware:
         """
         errors = [account.error_ns for account in accounts.values() if not account.lost]
         known = [error for error in errors if error < _NS_PER_S]
-        self._costs = costs
+        self._costs, self._now_ns = costs, now_ns
         self._ask_driver()
         self._advance(now_ns, self.node.tick(now_ns, now_ns - max(known, default=_UNSEEN_ERROR_NS)))
         if self._publishing:
@@ -161,7 +161,7 @@ class Hardware:
         self._hold_all(shared)
         self._distribute()
         if not self._publishing:
-            self._tell_own()
+            self._own.tell()
             return
         self._look_for_devices(now_ns)
         for published in self._published.values():
@@ -198,18 +198,6 @@ class Hardware:
             for state, spent_ns in spent.items():
                 self._costs.bill_state(published, state, told.start_ns, told.end_ns, spent_ns)
 
-    def _tell_own(self) -> None:
-        others: frozenset[str] | None = None
-        for device_id, own in self._own.items():
-            held_here = functools.partial(self._features.held_between, device_id)
-            for told in own.tell(self._frontiers.get(device_id, 0), held_here):
-                if others is None:
-                    others = self._held_by_others()
-                self._features.told(device_id, told, alone=device_id not in others)
-
-    def _held_by_others(self) -> frozenset[str]:
-        return frozenset(device for other in self.node.others() if other.lives for device in other.devices)
-
     def _distribute(self) -> None:
         """Give each reading to the device that it is of."""
         while self._readings:
@@ -221,12 +209,8 @@ class Hardware:
                     published = self._publish(reading.device, reading.start_ns)
                 if published is not None:
                     published.read(reading)
-            elif reading.device in self._frontiers:
-                own = self._own.get(reading.device)
-                if own is None:
-                    device = NodeDevice(reading.device, self._names.get(reading.device))
-                    own = self._own[reading.device] = PublishedDevice(device, reading.start_ns)
-                own.read(reading)
+            else:
+                self._own.read(reading)
 
     def _known(self, device_id: str, charged_ns: int) -> PublishedDevice | None:
         """Return a device that is published: from its first holder on, if not before."""
@@ -286,12 +270,12 @@ class Hardware:
     def _reap(self, now_ns: int) -> None:
         if now_ns - self._reaped_ns >= _REAP_NS:
             self._reaped_ns = now_ns
-            self._reap_all()
+            self._reap_all(now_ns)
 
-    def _reap_all(self) -> None:
+    def _reap_all(self, now_ns: int) -> None:
         # What the dead held is the next publisher's to read, until it is final here and a reader has seen it.
         shown_ns = self._word_ns
-        if shown_ns is None:
+        if now_ns - self._seen_ns > _NO_READER_NS:
             shown_ns = {device_id: self.node.final_ns(device_id) for device_id in self._published}
         self.lost += sum(dead.lost for dead in self.node.reap(shown_ns))
 
@@ -334,7 +318,7 @@ class Hardware:
                 for told in published.tell_all(final_ns, self._held(published)):
                     self._tell(published, told)
             self._leave_word()
-            self._reap_all()
+            self._reap_all(now_ns)
         self.node.leave()
 
     def _leave_word(self) -> None:
@@ -367,6 +351,7 @@ class Hardware:
         if self._publishing and not self.closed:
             # What a reader sees now, the next publisher must not show again.
             self._leave_word()
+            self._seen_ns = self._now_ns
         shown = self._features.rows()
         devices = {one: one.attributes(publisher) for one in self._published.values()}
         shown[catalogue.DEVICE_OVERLAP_TIME.name] = [

@@ -76,8 +76,7 @@ def test_a_publisher_that_is_killed_is_resumed_where_it_was_seen_last(start):
     for program in (second, first):
         program.tick(T0 + 2 * S, (T0 + S, T0 + S + 100 * MS))
     # What it counted since, nobody will see.
-    first.hardware.node.ring.close()
-    first.hardware.forget()
+    dead(first)
     second.tick(T0 + 3 * S)
     assert seen.charged_ns + second.states()["charged"] == 200 * MS
     assert second.hardware.node.taken_over[GPU0].name == H100
@@ -197,8 +196,7 @@ class RandomNode:
         """What it counted since it was seen is lost with it; its ring can be read up to its last tick."""
         if program is not None and which != 3:
             # Else whoever publishes would wait a second of real time for a sign of life.
-            program.hardware.node.ring.close()
-            program.hardware.forget()
+            dead(program)
             del self.running[which]
 
 
@@ -238,6 +236,36 @@ def united(stretches):
         else:
             found.append([start_ns, end_ns])
     return found
+
+
+def dead(program):
+    """It ended without a word; its ring can be read to its end."""
+    program.hardware.node.ring.close()
+    program.hardware.forget()
+
+
+def test_what_the_dead_held_stays_until_a_reader_saw_it(start, tmp_path):
+    program, other = start(), start("other")
+    other.tick(T0 + S, (T0, T0 + 500 * MS))
+    dead(other)
+    program.tick(T0 + S)
+    program.tick(T0 + 3 * S)
+    assert program.states()["charged"] == 500 * MS
+    # Were this process killed now, the next one would have to read it again.
+    assert len(list(tmp_path.glob("*.ring"))) == 2
+    program.hardware.rows("a")
+    program.tick(T0 + 5 * S)
+    assert len(list(tmp_path.glob("*.ring"))) == 1
+
+
+def test_where_no_reader_looks_the_dead_do_not_pile_up(start, tmp_path):
+    program, other = start(), start("other")
+    other.tick(T0 + S, (T0, T0 + 500 * MS))
+    dead(other)
+    program.tick(T0 + 600 * S)
+    assert len(list(tmp_path.glob("*.ring"))) == 2
+    program.tick(T0 + 602 * S)
+    assert len(list(tmp_path.glob("*.ring"))) == 1
 
 
 def beside_an_agent(start, **others):
@@ -282,11 +310,12 @@ def test_where_another_program_may_hold_the_device_too_there_is_no_busy_share(st
     assert periods == 2
 
 
-def test_what_a_program_does_not_hold_it_tells_nothing_of(start):
+def test_what_a_program_does_not_hold_it_keeps_no_reading_of(start):
     _, program = beside_an_agent(start)
     program.read(T0, T0 + S, S, device=GPU1, energy_uj=5, energy_source="counter")
     program.tick(T0 + 2 * S)
     assert not any(program.hardware.rows("program").values())
+    assert program.hardware._own._devices == {}
 
 
 def test_readings_of_before_a_change_of_roles_are_nobodys(start):
