@@ -247,7 +247,6 @@ class Hardware:
 
     def _change_role(self, now_ns: int) -> None:
         self._publishing = self.node.is_publisher
-        self._readings.clear()
         self._own.clear()
         for device_id, published in self._published.items():
             published.begin_anew(now_ns, self.node.begins_ns(device_id) if self._publishing else None)

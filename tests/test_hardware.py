@@ -143,6 +143,18 @@ def test_what_is_charged_after_a_change_of_roles_is_billed(start, tmp_path):
     assert cost(costs, program, "charged") == pytest.approx(0.001, rel=1e-12)
 
 
+def test_what_a_process_that_stalled_held_is_billed(start, driver, sampler, tmp_path):
+    """It becomes final after the device was named, and lies before."""
+    costs = a_price(tmp_path, 3.6)
+    program, other = start(sampler=sampler, costs=costs), start("other")
+    sampler.sample_once()
+    program.tick(T0 + S)
+    other.tick(T0 + 500 * MS, (T0 + 100 * MS, T0 + 200 * MS))
+    program.tick(T0 + S + MS)
+    assert program.states()["charged"] == 100 * MS
+    assert cost(costs, program, "charged") == pytest.approx(0.0001, rel=1e-12)
+
+
 def test_the_price_in_force_says_where_it_is_from(start, tmp_path):
     costs = a_price(tmp_path, 3.0)
     program = start(costs=costs)
@@ -195,6 +207,7 @@ def test_what_is_closed_counts_nothing_more(start, tmp_path):
     settler = Settler(Totals(), hardware=program.hardware)
     settler.tick()
     settler.snapshot()
+    settler.stop()
     program.close(T0 + 2 * S)
     assert program.states() == before
     assert word(tmp_path) == left

@@ -189,13 +189,6 @@ MUTATIONS = [
         OF_ROLES + "test_what_the_first_left_untold_is_unknown_by_the_second",
     ),
     Mutation(
-        "roles: readings of before a change of roles count",
-        HARDWARE,
-        "        self._publishing = self.node.is_publisher\n        self._readings.clear()",
-        "        self._publishing = self.node.is_publisher",
-        OF_ROLES + "test_readings_of_before_a_change_of_roles_are_nobodys",
-    ),
-    Mutation(
         "roles: what the dead held is removed before it was seen",
         HARDWARE,
         "self.node.reap(shown_ns))",
@@ -203,11 +196,11 @@ MUTATIONS = [
         OF_ROLES + "test_what_the_dead_held_stays_until_a_reader_saw_it",
     ),
     Mutation(
-        "roles: the first increment after a change of roles is not billed",
+        "costs: what a process that stalled held is not billed",
         HARDWARE,
         "        start_ns = min(published.frontier_ns, end_ns - increment.charged_ns)",
-        "        start_ns = published.frontier_ns if published.states_ns()['charged'] else end_ns",
-        OF_HARDWARE + "test_every_state_costs_its_time",
+        "        start_ns = published.frontier_ns",
+        OF_HARDWARE + "test_what_a_process_that_stalled_held_is_billed",
     ),
     Mutation(
         "driver: a GPU in slices is published beside them",
