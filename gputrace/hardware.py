@@ -7,7 +7,6 @@ by one process a node, what features charged on them by each for its own.
 
 from __future__ import annotations
 
-import functools
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from gputrace import catalogue
 from gputrace.devices.nvml import NvmlSampler
 from gputrace.hardware_features import FeatureReadings
 from gputrace.hardware_gauges import Errors, gauges
+from gputrace.hardware_own import OwnDevices
 from gputrace.hardware_published import NodeDevice, PublishedDevice
 from gputrace.node import Node, Shown
 
@@ -35,6 +35,8 @@ _NS_PER_S = 1_000_000_000
 #: How far the clock of a GPU that was never used here may turn out to lie behind the host's.
 _UNSEEN_ERROR_NS = 5_000_000
 _REAP_NS = 1_000_000_000
+#: Where no reader looks for so long, none will miss what the dead held.
+_NO_READER_NS = 600_000_000_000
 _MOST_READINGS = 65_536
 
 
@@ -67,6 +69,7 @@ class Hardware:
         sampler: NvmlSampler | None = None,
     ) -> None:
         self.node = Node(instance_id, now_ns, agent=agent, environment=environment)
+        self.node.on_parting = self._part
         self.sampler = sampler or NvmlSampler(on_reading=self.take)
         self.lost = 0
         self._standard_metrics = standard_metrics
@@ -74,10 +77,14 @@ class Hardware:
         self._features = FeatureReadings()
         self._readings: deque[Reading] = deque(maxlen=_MOST_READINGS)
         self._published: dict[str, PublishedDevice] = {}
-        #: Those of this process alone, while another one publishes.
-        self._own: dict[str, PublishedDevice] = {}
-        self._frontiers: dict[str, int] = {}
+        self._own = OwnDevices(self.node, self._features)
         self._names: dict[str, str | None] = {}
+        #: What the driver names, as of this tick.
+        self._driven: dict[str, NvmlDevice] = {}
+        self._costs: Costs | None = None
+        #: Up to where it left word, and when a reader looked last.
+        self._word_ns: dict[str, int] = {}
+        self._seen_ns = self._now_ns = now_ns
         self._publishing = self.closed = False
         self._reaped_ns = now_ns
 
@@ -111,9 +118,8 @@ class Hardware:
 
     def frontier(self, account: Account, at_ns: int) -> None:
         """Say that every hold of this process on a device up to an instant is known."""
-        device_id = account.device.id
-        self._frontiers[device_id] = max(at_ns, self._frontiers.get(device_id, 0))
-        self.node.ring.frontier(device_id, at_ns)
+        self._own.frontier(account.device.id, at_ns)
+        self.node.ring.frontier(account.device.id, at_ns)
 
     def count(self, accepted: int, exported: int) -> None:
         """Say how many calls this process accepted so far, and how many of them a reader has seen."""
@@ -137,54 +143,60 @@ class Hardware:
         """
         errors = [account.error_ns for account in accounts.values() if not account.lost]
         known = [error for error in errors if error < _NS_PER_S]
-        shared = self.node.tick(now_ns, now_ns - max(known, default=_UNSEEN_ERROR_NS))
+        self._costs, self._now_ns = costs, now_ns
+        self._ask_driver()
+        self._advance(now_ns, self.node.tick(now_ns, now_ns - max(known, default=_UNSEEN_ERROR_NS)))
+        if self._publishing:
+            self._reap(now_ns)
+
+    def _ask_driver(self) -> None:
+        state = self.sampler.state()
+        self._driven = {one.device.uuid: one.device for one in state.devices if one.device is not None}
+        self._errors.count(state)
+
+    def _advance(self, now_ns: int, shared: Mapping[str, Shared]) -> None:
+        """Count what became final, and tell what is known of it."""
         if self.node.is_publisher is not self._publishing:
             self._change_role(now_ns)
-        self._hold_all(shared, costs)
+        self._hold_all(shared)
         self._distribute()
-        if self._publishing:
-            self._look_for_devices(now_ns)
-            for published in self._published.values():
-                for told in published.tell(self.node.final_ns(published.device.id), self._held(published)):
-                    self._tell(published, told, costs)
-            self._reap(now_ns)
-        else:
-            self._tell_own()
-        self._errors.count(self.sampler.state())
+        if not self._publishing:
+            self._own.tell()
+            return
+        self._look_for_devices(now_ns)
+        for published in self._published.values():
+            for told in published.tell(self.node.final_ns(published.device.id), self._held(published)):
+                self._tell(published, told)
 
-    def _hold_all(self, shared: Mapping[str, Shared], costs: Costs | None) -> None:
+    def _part(self, now_ns: int, last: Mapping[str, Shared]) -> None:
+        """Leave everything to another process that takes the role, and that begins where this one ends."""
+        self._advance(now_ns, last)
+        self._leave_word()
+
+    def _hold_all(self, shared: Mapping[str, Shared]) -> None:
         for device_id, increment in shared.items():
             published = self._known(device_id, increment.charged_ns)
             if increment.overlap_ns:
                 self._features.overlapped(device_id, self.node.final_ns(device_id))
             if published is not None:
-                self._hold(published, increment, costs)
+                self._hold(published, increment)
 
-    def _hold(self, published: PublishedDevice, increment: Shared, costs: Costs | None) -> None:
-        start_ns, end_ns = published.frontier_ns, self.node.final_ns(published.device.id)
-        published.held(increment, end_ns)
-        if costs is not None:
-            costs.bill_state(published, "charged", start_ns, end_ns, increment.charged_ns)
+    def _hold(self, published: PublishedDevice, increment: Shared) -> None:
+        device_id = published.device.id
+        end_ns = self.node.final_ns(device_id)
+        # Where another process stalls, what it held becomes final after the device was named.
+        start_ns = min(published.frontier_ns, end_ns - increment.charged_ns)
+        published.held(increment, end_ns, self.node.first_held_ns(device_id))
+        if self._costs is not None:
+            self._costs.bill_state(published, "charged", start_ns, end_ns, increment.charged_ns)
 
-    def _tell(self, published: PublishedDevice, told: Told, costs: Costs | None) -> None:
+    def _tell(self, published: PublishedDevice, told: Told) -> None:
         self._features.told(published.device.id, told, alone=True)
-        if costs is not None:
+        if self._costs is not None:
             split = told.split
             spent = {"untracked": split.untracked_ns, "idle": split.idle_ns, "unknown": split.unknown_ns}
             for state, spent_ns in spent.items():
-                costs.bill_state(published, state, told.start_ns, told.end_ns, spent_ns)
-
-    def _tell_own(self) -> None:
-        others: frozenset[str] | None = None
-        for device_id, own in self._own.items():
-            held_here = functools.partial(self._features.held_between, device_id)
-            for told in own.tell(self._frontiers.get(device_id, 0), held_here):
-                if others is None:
-                    others = self._held_by_others()
-                self._features.told(device_id, told, alone=device_id not in others)
-
-    def _held_by_others(self) -> frozenset[str]:
-        return frozenset(device for other in self.node.others() if other.lives for device in other.devices)
+                self._costs.bill_state(published, state, told.start_ns, told.end_ns, spent_ns)
 
     def _distribute(self) -> None:
         """Give each reading to the device that it is of."""
@@ -192,23 +204,20 @@ class Hardware:
             reading = self._readings.popleft()
             if self._publishing:
                 published = self._published.get(reading.device)
-                named = self._driver_names(reading.device) if published is None else None
-                if named is not None and not named.sliced:
+                named = self._driven.get(reading.device)
+                if published is None and named is not None and not named.sliced:
                     published = self._publish(reading.device, reading.start_ns)
                 if published is not None:
                     published.read(reading)
-            elif reading.device in self._frontiers:
-                own = self._own.get(reading.device)
-                if own is None:
-                    device = NodeDevice(reading.device, self._names.get(reading.device))
-                    own = self._own[reading.device] = PublishedDevice(device, reading.start_ns)
-                own.read(reading)
+            else:
+                self._own.read(reading)
 
     def _known(self, device_id: str, charged_ns: int) -> PublishedDevice | None:
-        """Return a device that has begun: its window begins with a holder or with a reading."""
+        """Return a device that is published: from its first holder on, if not before."""
         published = self._published.get(device_id)
-        if published is None and charged_ns:
-            return self._publish(device_id, self.node.final_ns(device_id) - charged_ns)
+        began_ns = self.node.first_held_ns(device_id)
+        if published is None and charged_ns and began_ns is not None:
+            return self._publish(device_id, began_ns)
         return published
 
     def _look_for_devices(self, now_ns: int) -> None:
@@ -216,12 +225,15 @@ class Hardware:
 
         Not a GPU that is cut into slices: they are what is used, and each is a device.
         """
-        for device in self.sampler.devices():
-            if device.uuid not in self._published and not device.sliced:
+        for device in self._driven.values():
+            published = self._published.get(device.uuid)
+            if published is not None:
+                published.named(device.name, device.parent)
+            elif not device.sliced:
                 self._publish(device.uuid, now_ns)
 
     def _publish(self, device_id: str, begins_ns: int) -> PublishedDevice:
-        found = self._driver_names(device_id)
+        found = self._driven.get(device_id)
         shown = self.node.taken_over.get(device_id)
         name = next(
             (one.name for one in (found, shown) if one is not None and one.name is not None),
@@ -229,21 +241,20 @@ class Hardware:
         )
         parent = next((one.parent for one in (found, shown) if one is not None), None)
         device = NodeDevice(device_id, name, parent)
-        published = self._published[device_id] = PublishedDevice(device, begins_ns)
+        published = PublishedDevice(device, begins_ns, self.node.begins_ns(device_id))
+        self._published[device_id] = published
         return published
-
-    def _driver_names(self, device_id: str) -> NvmlDevice | None:
-        return next((device for device in self.sampler.devices() if device.uuid == device_id), None)
 
     def _change_role(self, now_ns: int) -> None:
         self._publishing = self.node.is_publisher
-        self._readings.clear()
         self._own.clear()
-        for published in self._published.values():
-            published.begin_anew(self.node.final_ns(published.device.id) if self._publishing else now_ns)
-        for device_id, shown in self.node.taken_over.items():
-            if self._publishing and device_id not in self._published:
-                self._publish(device_id, shown.final_ns)
+        for device_id, published in self._published.items():
+            published.begin_anew(now_ns, self.node.begins_ns(device_id) if self._publishing else None)
+        for device_id, shown in self.node.taken_over.items() if self._publishing else ():
+            published = self._published.get(device_id) or self._publish(device_id, shown.final_ns)
+            published.begin_anew(shown.final_ns)
+            if shown.untold_ns:
+                self._tell(published, published.inherit(shown.untold_ns))
 
     def _held(self, published: PublishedDevice) -> HeldBetween:
         device_id = published.device.id
@@ -258,7 +269,14 @@ class Hardware:
     def _reap(self, now_ns: int) -> None:
         if now_ns - self._reaped_ns >= _REAP_NS:
             self._reaped_ns = now_ns
-            self.lost += sum(dead.lost for dead in self.node.reap())
+            self._reap_all(now_ns)
+
+    def _reap_all(self, now_ns: int) -> None:
+        # What the dead held is the next publisher's to read, until it is final here and a reader has seen it.
+        shown_ns = self._word_ns
+        if now_ns - self._seen_ns > _NO_READER_NS:
+            shown_ns = {device_id: self.node.final_ns(device_id) for device_id in self._published}
+        self.lost += sum(dead.lost for dead in self.node.reap(shown_ns))
 
     # --- beginning and end -----------------------------------------------------
 
@@ -270,10 +288,13 @@ class Hardware:
             now_ns: CLOCK_MONOTONIC.
         """
         if self.closed:
-            self.closed = False
+            # Whoever publishes from here on begins anew, this process too.
+            self.closed = self._publishing = False
             self.node.reset(instance_id, now_ns)
             for device_id in self._names:
                 self.node.ring.declare(device_id)
+                for _ in range(self._features.holders(device_id)):
+                    self.node.ring.start(device_id, now_ns)
         self.sampler.start()
 
     def close(self, now_ns: int, costs: Costs | None) -> None:
@@ -286,28 +307,31 @@ class Hardware:
         if self.closed:
             return
         self.closed = True
-        self._hold_all(self.node.conclude(now_ns), costs)
+        self._costs = costs
+        self._ask_driver()
+        self._advance(now_ns, self.node.conclude(now_ns))
         if self._publishing:
             for published in self._published.values():
                 final_ns = self.node.final_ns(published.device.id)
                 # Where the driver was never read, no reading will come.
                 for told in published.tell_all(final_ns, self._held(published)):
-                    self._tell(published, told, costs)
+                    self._tell(published, told)
             self._leave_word()
-            if self.node.is_settled:
-                self.lost += sum(dead.lost for dead in self.node.reap())
+            self._reap_all(now_ns)
         self.node.leave()
 
     def _leave_word(self) -> None:
-        self.node.leave_word(
-            {
-                device_id: Shown(self.node.final_ns(device_id), one.device.name, one.parent)
-                for device_id, one in self._published.items()
-            }
-        )
+        word = {}
+        for device_id, one in self._published.items():
+            final_ns = self.node.final_ns(device_id)
+            untold_ns = one.untold_ns(final_ns, self._held(one))
+            word[device_id] = Shown(final_ns, one.device.name, one.device.parent, untold_ns)
+        self.node.leave_word(word)
+        self._word_ns = {device_id: one.final_ns for device_id, one in word.items()}
 
     def forget(self) -> None:
         """Leave everything to the parent, in a forked child."""
+        self.closed = True
         self.node.forget()
         self.sampler.reset()
 
@@ -326,6 +350,7 @@ class Hardware:
         if self._publishing and not self.closed:
             # What a reader sees now, the next publisher must not show again.
             self._leave_word()
+            self._seen_ns = self._now_ns
         shown = self._features.rows()
         devices = {one: one.attributes(publisher) for one in self._published.values()}
         shown[catalogue.DEVICE_OVERLAP_TIME.name] = [

@@ -44,28 +44,29 @@ class _Device:
         stretches: What was charged and not told yet.
         overlap_ns: Several processes held it at once up to here.
         held: When any call of this process held it, exactly.
+        holders: Calls that hold it now.
     """
 
     def __init__(self) -> None:
         self.stretches: deque[Stretch] = deque(maxlen=_MOST_STRETCHES)
         self.overlap_ns = 0
         self.held = Pieces(0)
-        self._holders = 0
+        self.holders = 0
         self._since_ns = 0
 
     def start(self, at_ns: int) -> None:
-        if not self._holders:
+        if not self.holders:
             self._since_ns = max(at_ns, self._since_ns)
-        self._holders += 1
+        self.holders += 1
 
     def stop(self, at_ns: int) -> None:
-        if self._holders == 1:
+        if self.holders == 1:
             self.until(at_ns)
-        self._holders = max(0, self._holders - 1)
+        self.holders = max(0, self.holders - 1)
 
     def until(self, at_ns: int) -> None:
         """Count what is held up to an instant."""
-        if self._holders and at_ns > self._since_ns:
+        if self.holders and at_ns > self._since_ns:
             self.held.add(self._since_ns, at_ns)
             self._since_ns = at_ns
 
@@ -85,6 +86,10 @@ class FeatureReadings:
     def stop(self, device_id: str, at_ns: int) -> None:
         """Let one call hold a device no more."""
         self._device(device_id).stop(at_ns)
+
+    def holders(self, device_id: str) -> int:
+        """Return how many calls of this process hold a device now."""
+        return self._device(device_id).holders
 
     def charged(self, device_id: str, stretch: Stretch) -> None:
         """Keep what was charged until the period that it lies in was read."""
@@ -126,7 +131,8 @@ class FeatureReadings:
             return
         source, split = str(reading.energy_source), split_name(energy)
         all_uj = sum(energy.charged_uj.values())
-        own_uj = all_uj * held_ns // told.split.charged_ns
+        # A hold that came too late to be counted on the device has no part in the device's energy.
+        own_uj = all_uj * min(held_ns, told.split.charged_ns) // told.split.charged_ns
         for series, part_uj in apportion(own_uj, charges).items():
             key = (series, source, split)
             self._energy_uj[key] = self._energy_uj.get(key, 0) + part_uj

@@ -74,10 +74,10 @@ class PublishedDevice(Account):
 
     Args:
         device: Which.
-        begins_ns: Where its window begins.
+        begins_ns: Where its window begins if nothing is ever read or held.
+        not_before_ns: It cannot begin before: what was held then is not known, or shown by somebody else.
 
     Attributes:
-        parent: UUID of the GPU that a slice is cut from.
         overlap_ns: What several processes were charged for at once.
         untracked_upper_ns: Untracked time at the most.
         drawn_uj: Energy of the periods that were read, by source.
@@ -85,9 +85,10 @@ class PublishedDevice(Account):
         told_ns: Length of the time that was told, and how much of it was held.
     """
 
-    def __init__(self, device: NodeDevice, begins_ns: int) -> None:
-        super().__init__(device, begins_ns)
-        self.parent = device.parent
+    device: NodeDevice
+
+    def __init__(self, device: NodeDevice, begins_ns: int, not_before_ns: int = 0) -> None:
+        super().__init__(device, max(begins_ns, not_before_ns))
         self.overlap_ns = 0
         self.untracked_upper_ns = 0
         self.drawn_uj: dict[str, int] = {}
@@ -96,7 +97,11 @@ class PublishedDevice(Account):
         self._energy_uj: dict[tuple[str, str], dict[str, int]] = {}
         self._idle_power = IdlePower()
         self.told_ns = (0, 0)
-        self._told_ns = begins_ns
+        self._told_ns = self.begins_ns
+        self._not_before_ns = not_before_ns
+        self._first_held_ns: int | None = None
+        self._begun = False
+        self._label: dict[str, str] | None = None
         self._waiting: deque[Reading] = deque(maxlen=1_024)
 
     @property
@@ -104,18 +109,51 @@ class PublishedDevice(Account):
         """What it draws when nothing runs."""
         return self._idle_power
 
-    def begin_anew(self, at_ns: int) -> None:
-        """Go on after a time in which another process published it."""
+    def named(self, name: str | None, parent: str | None) -> None:
+        """Take note of what the driver calls it, where that was not known."""
+        self.device.name = self.device.name or name
+        self.device.parent = self.device.parent or parent
+
+    def begin_anew(self, at_ns: int, not_before_ns: int | None = None) -> None:
+        """Go on after a time in which another process published it, or nobody.
+
+        Args:
+            at_ns: From here on.
+            not_before_ns: Nobody spoke for it meanwhile: another window begins, as the first one did.
+        """
         self.frontier_ns = self._told_ns = at_ns
+        self._begun = not_before_ns is None
+        self._first_held_ns = None
+        self._not_before_ns = not_before_ns or 0
         self._waiting.clear()
 
-    def held(self, shared: Shared, until_ns: int) -> None:
+    def inherit(self, untold_ns: int) -> Told:
+        """Count what the publisher before left untold as unknown: its readings went with it."""
+        self._states["unknown"] += untold_ns
+        self.told_ns = (self.told_ns[0] + untold_ns, self.told_ns[1])
+        split = Split(0, 0, 0, untold_ns, 0)
+        return Told(self._told_ns - untold_ns, self._told_ns, split)
+
+    def untold_ns(self, final_ns: int, held_between: HeldBetween) -> int:
+        """Return how much of its window up to an instant is in no state yet, ns."""
+        if final_ns <= self._told_ns or not (self._begun or self._first_held_ns is not None):
+            # Nothing came after, or the window has not begun.
+            return 0
+        found = held_between(self._told_ns, final_ns)
+        return 0 if found is None else final_ns - self._told_ns - found[0]
+
+    def held(self, shared: Shared, until_ns: int, first_ns: int | None = None) -> None:
         """Count what became final of its holders.
 
         Args:
             shared: The increment.
             until_ns: Final up to here.
+            first_ns: Where the first of all its holders began.
         """
+        if shared.charged_ns and self._first_held_ns is None and first_ns is not None:
+            self._first_held_ns = first_ns
+            if not self._begun:
+                self._begin(first_ns)
         self._states["charged"] += shared.charged_ns
         self.overlap_ns += shared.overlap_ns
         self.frontier_ns = max(self.frontier_ns, until_ns)
@@ -133,10 +171,10 @@ class PublishedDevice(Account):
         """
         while self._waiting and self._waiting[0].end_ns <= final_ns:
             reading = self._waiting.popleft()
-            if self._told_ns == self.begins_ns:
-                # Nothing was told yet: the window begins with the first reading, or with a holder before it.
-                began_ns = self.begins_ns if self._states["charged"] else reading.start_ns
-                self._told_ns = self.begins_ns = min(began_ns, reading.start_ns)
+            if not self._begun:
+                # The window begins with the first reading, or with a holder before it.
+                held_ns = self._first_held_ns
+                self._begin(reading.start_ns if held_ns is None else min(held_ns, reading.start_ns))
             if reading.end_ns <= self._told_ns:
                 continue
             if reading.start_ns > self._told_ns:
@@ -147,6 +185,9 @@ class PublishedDevice(Account):
         if final_ns - self._told_ns > PATIENCE_NS and not self._waiting:
             yield from self._told(self._told_ns, final_ns - PATIENCE_NS, None, held_between)
 
+    def _begin(self, at_ns: int) -> None:
+        self._told_ns = self.begins_ns = max(at_ns, self._not_before_ns)
+
     def tell_all(self, final_ns: int, held_between: HeldBetween) -> Iterator[Told]:
         """Count the rest, where the driver was never read: no reading will come."""
         if final_ns > self._told_ns and self.utilisation is None:
@@ -155,7 +196,7 @@ class PublishedDevice(Account):
     def _told(
         self, start_ns: int, end_ns: int, reading: Reading | None, held_between: HeldBetween
     ) -> Iterator[Told]:
-        self._told_ns = end_ns
+        self._told_ns, self._begun = end_ns, True
         found = held_between(start_ns, end_ns)
         if found is None:
             return
@@ -202,9 +243,11 @@ class PublishedDevice(Account):
         return shared
 
     def attributes(self, publisher: str) -> dict[str, str]:
-        """Return the metric attributes of the device."""
-        parent = {} if self.parent is None else {catalogue.HW_PARENT: self.parent}
-        return {**super().attributes(publisher), **parent}
+        """Return the metric attributes of the device, as it was shown first: a series never moves."""
+        if self._label is None:
+            parent = self.device.parent
+            self._label = super().attributes("") | ({} if parent is None else {catalogue.HW_PARENT: parent})
+        return {**self._label, catalogue.PUBLISHER: publisher}
 
     def states_ns(self) -> dict[str, int]:
         """Return the time in each state so far, ns."""

@@ -18,8 +18,14 @@ from gputrace.node_ring import RingWriter
 from gputrace.node_union import Shared, Union
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+#: Whoever begins so shortly after the last publisher ended goes on from there: it may have ended because this
+#: process began, and could say only what every process had said by then.
+HANDOVER_NS = 1_000_000_000
+
+_PARTING = faults.contained("hand the devices over to another publisher")
 
 __all__ = ["Dead", "Node", "Process", "Shared", "Shown"]
 
@@ -42,6 +48,8 @@ class Node:
         folder: Where processes meet, None where this one is alone.
         taken_over: What the publisher before this one showed, where this process goes on from there.
         why_alone: Why no folder could be shared, None where one is.
+        on_parting: Called with what became final last, where another process takes the role, before it can;
+            what it leaves word of by then, that one does not show again.
     """
 
     def __init__(
@@ -56,6 +64,7 @@ class Node:
         self._agent = agent
         self._environment = environment
         self._slots = slots
+        self.on_parting: Callable[[int, dict[str, Shared]], None] | None = None
         self._open(instance_id, now_ns)
 
     def _open(self, instance_id: str, now_ns: int) -> None:
@@ -66,7 +75,7 @@ class Node:
         self._peers: Peers | None = None
         self._union = Union(now_ns)
         self._overwritten = self._late_ns = 0
-        self._opened_ns = now_ns
+        self._opened_ns = self._now_ns = now_ns
         self.taken_over: dict[str, Shown] = {}
         identity = node_folder.own_identity(instance_id, self._slots)
         try:
@@ -83,7 +92,7 @@ class Node:
             )
         self.ring = RingWriter(self._own.buffer, self._slots)
         self.ring.floor(now_ns)
-        self._publisher = Publisher(self.folder, instance_id, agent=self._agent)
+        self._publisher = Publisher(self.folder, instance_id, agent=self._agent, before_giving_way=self._part)
         self._take_role(now_ns)
 
     @property
@@ -117,6 +126,7 @@ class Node:
         return self._union.advance(now_ns)
 
     def _take_role(self, now_ns: int) -> bool:
+        self._now_ns = now_ns
         holds = self._publisher.try_acquire()
         if holds and self._peers is None:
             self._late_ns += self._union.late_ns
@@ -128,16 +138,23 @@ class Node:
         return holds
 
     def _take_over(self, now_ns: int) -> int:
-        """Go on where the last publisher ended, if this process was there already; return from when on."""
-        shown = {} if self.folder is None else node_handover.read(self.folder)
-        # What ended before this process began was another time, with nobody to speak for it.
-        self.taken_over = {
-            device_id: one for device_id, one in shown.items() if self._opened_ns <= one.final_ns <= now_ns
-        }
-        finals_ns = {device_id: one.final_ns for device_id, one in self.taken_over.items()}
-        begins_ns = min(finals_ns.values(), default=now_ns)
+        """Go on where the last publisher ended, as far as this process was there; return from when on."""
+        found = None if self.folder is None else node_handover.read(self.folder)
+        shown = {device_id: one for device_id, one in (found or {}).items() if one.final_ns <= now_ns}
+        # What ended long before this process began was another time, with nobody to speak for it. Since then
+        # nobody has shown anything, or there would be word of it.
+        since_ns = self._opened_ns - HANDOVER_NS
+        finals_ns = {device_id: max(one.final_ns, since_ns) for device_id, one in shown.items()}
+        self.taken_over = {device_id: one for device_id, one in shown.items() if one.final_ns >= since_ns}
+        begins_ns = now_ns if found is None else since_ns
         self._union = Union(begins_ns, finals_ns)
         return begins_ns
+
+    def _part(self) -> None:
+        if self._peers is not None and self.on_parting is not None:
+            with _PARTING:
+                self._peers.read()
+                self.on_parting(self._now_ns, self._union.advance(self._now_ns))
 
     def leave_word(self, devices: Mapping[str, Shown]) -> None:
         """As publisher, tell the next one up to where devices were shown."""
@@ -153,6 +170,14 @@ class Node:
     def final_ns(self, device_id: str) -> int:
         """Return up to where it was said what a device is charged for; for the publisher."""
         return self._union.final_ns(device_id)
+
+    def begins_ns(self, device_id: str) -> int:
+        """Return from when on this process says what a device is charged for; for the publisher."""
+        return self._union.begins_ns(device_id)
+
+    def first_held_ns(self, device_id: str) -> int | None:
+        """Return the first instant since then at which any process held a device; for the publisher."""
+        return self._union.first_held_ns(device_id)
 
     def held_between(self, device_id: str, start_ns: int, end_ns: int) -> int | None:
         """Return for how long any process held a device between two instants; for the publisher.
@@ -171,9 +196,14 @@ class Node:
         """Whether nothing that was read of any process waits to become final; for the publisher."""
         return not self._union.waiting
 
-    def reap(self) -> list[Dead]:
-        """Return the processes that are gone, each once on a node; for the publisher."""
-        return [] if self._peers is None else self._peers.reap()
+    def reap(self, shown_ns: Mapping[str, int] | None = None) -> list[Dead]:
+        """Return the processes that are gone, each once on a node; for the publisher.
+
+        Args:
+            shown_ns: By device, up to where this one left word; who held beyond is returned later.
+                None for all.
+        """
+        return [] if self._peers is None else self._peers.reap(shown_ns)
 
     def others(self) -> list[Process]:
         """Return the other processes that this one sees."""

@@ -46,28 +46,32 @@ class RingFile:
         new = folder / (name + node_folder.NEW_SUFFIX)
         self.path = folder / (name + node_folder.RING_SUFFIX)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor = os.open(new, flags, 0o600)
+        descriptor = os.open(new, flags, 0o600)
         try:
             # Space is taken now: a page that cannot be had later would end the process with SIGBUS.
-            os.posix_fallocate(self._descriptor, 0, node_layout.file_bytes(identity.slots))
+            os.posix_fallocate(descriptor, 0, node_layout.file_bytes(identity.slots))
             # Who may enter the folder may read: a publisher of another user's, too, whatever the umask.
-            os.fchmod(self._descriptor, 0o644)
-            node_folder.lock(self._descriptor)
-            self._map = mmap.mmap(self._descriptor, node_layout.file_bytes(identity.slots))
+            os.fchmod(descriptor, 0o644)
+            node_folder.lock(descriptor)
+            self._map = mmap.mmap(descriptor, node_layout.file_bytes(identity.slots))
             self._map[: len(identity.pack())] = identity.pack()
             # Others see it from here on: whole, and locked.
             new.rename(self.path)
         except OSError:
-            os.close(self._descriptor)
+            os.close(descriptor)
             new.unlink(missing_ok=True)
             raise
+        self._descriptor: int | None = descriptor
         self.buffer = memoryview(self._map)
 
     def close(self) -> None:
         """Let the file go; with it goes the lock. In a forked child the parent keeps both."""
         self.buffer.release()
         self._map.close()
-        os.close(self._descriptor)
+        # Once: by the second time the number may be that of a file of the program's.
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def remove(self) -> None:
         """Remove the file, which nobody is to read any more."""

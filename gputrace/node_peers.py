@@ -12,7 +12,7 @@ from gputrace.node_layout import UnknownFormatError
 from gputrace.node_reader import RingReader, read_state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from gputrace.node_union import Union
@@ -44,11 +44,13 @@ class _Peer:
     Attributes:
         known_ns: Up to where everything of it is known.
         dead: What it left, once it is gone and everything of it was read.
+        ends_ns: By device, the end of the last stretch that it held, or may have.
     """
 
     def __init__(self, ring: OpenRing | None, reader: RingReader) -> None:
         self.known_ns = 0
         self.dead: Dead | None = None
+        self.ends_ns: dict[str, int] = {}
         self._ring = ring
         self.reader = reader
 
@@ -88,6 +90,8 @@ class _Peer:
             union.hold(self, *held)
         for missed in reading.missed:
             union.miss(*missed)
+        for stretch in (*reading.held, *reading.missed):
+            self.ends_ns[stretch.device_id] = max(stretch.end_ns, self.ends_ns.get(stretch.device_id, 0))
         for device_id, at_ns in reading.frontiers.items():
             union.frontier(self, device_id, at_ns)
         if reading.floor_ns is not None:
@@ -137,10 +141,19 @@ class Peers:
             if not is_full or peer.known_ns == last_ns:
                 peer.read(self._union, quiet_ns)
 
-    def reap(self) -> list[Dead]:
-        """Remove what dead processes left, and return them: each to one reaper alone."""
+    def reap(self, shown_ns: Mapping[str, int] | None = None) -> list[Dead]:
+        """Remove what dead processes left, and return them: each to one reaper alone.
+
+        Args:
+            shown_ns: By device, up to where what was held was shown for good; whoever held beyond stays, for
+                the next publisher to read. None for all.
+        """
         found = []
         for name, peer in list(self._peers.items()):
+            if shown_ns is not None and any(
+                end_ns > shown_ns.get(device_id, 0) for device_id, end_ns in peer.ends_ns.items()
+            ):
+                continue
             if peer.dead is not None and self._folder is not None and _removed(self._folder / name):
                 found.append(peer.dead)
                 self._forget(name)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gputrace import faults, node_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _ROLE = "publisher.lock"
@@ -88,13 +89,22 @@ class Publisher:
         folder: Where the processes of the node meet; None where they cannot: then each speaks for itself.
         instance_id: ``service.instance.id`` of this process, ``gputrace.publisher`` while it holds the role.
         agent: This is ``gputrace agent``, for which other processes give way.
+        before_giving_way: Called while this process still holds the role that another one wants.
     """
 
-    def __init__(self, folder: Path | None, instance_id: str, *, agent: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        instance_id: str,
+        *,
+        agent: bool = False,
+        before_giving_way: Callable[[], None] = lambda: None,
+    ) -> None:
         self._role = None if folder is None else _LockFile(folder / _ROLE)
         self._claim = None if folder is None else _LockFile(folder / _AGENT)
         self._instance_id = instance_id
         self._agent = agent
+        self._before_giving_way = before_giving_way
         self._claims = False
         self._holds = folder is None
 
@@ -128,6 +138,8 @@ class Publisher:
         else:
             wanted = not claim.is_taken()
         if not wanted:
+            if self._holds:
+                self._before_giving_way()
             self._give_up()
             return False
         if self._holds and role.stands():

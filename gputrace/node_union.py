@@ -60,6 +60,11 @@ class Pieces:
             self.horizon_ns = self._ends[extra - 1]
             del self._starts[:extra], self._ends[:extra], self._sums[:extra]
 
+    @property
+    def first_ns(self) -> int | None:
+        """Where the first of them begins."""
+        return self._starts[0] if self._starts else None
+
     def until(self, at_ns: int) -> int:
         """Return how much lies before an instant, up to a constant."""
         index = bisect_right(self._starts, at_ns) - 1
@@ -145,8 +150,7 @@ class Union:
     def hold(self, process: object, device_id: str, start_ns: int, end_ns: int) -> None:
         """Add a stretch in which a process held a device; each process's come in order."""
         device = self._device(device_id)
-        begins_ns = self._finals_ns.get(device_id, self._begins_ns)
-        start_ns = max(start_ns, device.ends_ns.get(process, start_ns), begins_ns)
+        start_ns = max(start_ns, device.ends_ns.get(process, start_ns), self.begins_ns(device_id))
         if end_ns <= start_ns:
             return
         device.ends_ns[process] = end_ns
@@ -196,6 +200,15 @@ class Union:
         if device is None:
             return self._finals_ns.get(device_id, self._unnamed_ns)
         return device.final_ns
+
+    def begins_ns(self, device_id: str) -> int:
+        """Return from when on this union says what is held of a device."""
+        return self._finals_ns.get(device_id, self._begins_ns)
+
+    def first_held_ns(self, device_id: str) -> int | None:
+        """Return the first instant at which a device is known to have been held, None where there is none."""
+        device = self._devices.get(device_id)
+        return None if device is None else device.held.first_ns
 
     def held_between(self, device_id: str, start_ns: int, end_ns: int) -> int | None:
         """Return for how long some process held a device between two instants.

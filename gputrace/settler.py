@@ -117,7 +117,7 @@ class Settler:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
         self.tick()
-        if self.hardware is not None:
+        if self.hardware is not None and not self.hardware.closed:
             with self._state_lock:
                 # What was settled is exported next.
                 self.hardware.count(self._accepted, self._concluded)
