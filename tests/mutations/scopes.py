@@ -89,11 +89,11 @@ MUTATIONS = [
     Mutation(
         "spans: a user's attribute hides the error",
         SPANS,
-        "            span.set_attributes(call.site.attributes)\n            if error is not None:\n"
-        '                _record_error(span, error, cancelled=call.status == "cancelled")',
-        "            if error is not None:\n"
-        '                _record_error(span, error, cancelled=call.status == "cancelled")\n'
-        "            span.set_attributes(call.site.attributes)",
+        "        span.set_attributes(call.site.attributes)\n        if error is not None:\n"
+        '            _record_error(span, error, cancelled=call.status == "cancelled")',
+        "        if error is not None:\n"
+        '            _record_error(span, error, cancelled=call.status == "cancelled")\n'
+        "        span.set_attributes(call.site.attributes)\n        if False:\n            pass",
         SPAN + "test_a_users_attribute_does_not_hide_the_error",
     ),
     Mutation(
