@@ -93,7 +93,7 @@ MUTATIONS = [
         '            _record_error(span, error, cancelled=call.status == "cancelled")',
         "        if error is not None:\n"
         '            _record_error(span, error, cancelled=call.status == "cancelled")\n'
-        "        span.set_attributes(call.site.attributes)\n        if False:\n            pass",
+        "        span.set_attributes(call.site.attributes)\n        if True:\n            pass",
         SPAN + "test_a_users_attribute_does_not_hide_the_error",
     ),
     Mutation(
