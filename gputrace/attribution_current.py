@@ -68,12 +68,11 @@ class Current:
         fields = tolerated_fields(given, "current().set")
         scope = self._scope
         call = enclosing_call(scope)
-        if call is not None and call.closed:
-            call = None
-        if scope is None or scope is attribution.outermost or (scope.__class__ is not Scope and call is None):
+        over = call is None or call.closed
+        if scope is None or scope is attribution.outermost or (scope is call and over):
             # What a call was charged stays where it is, though work that it started goes on.
             # What encloses the whole process is not for one part of it to change.
-            scope = Scope(self.attribution, call)
+            scope = Scope(self.attribution, None if over else call)
             current_scope.set(scope)
             self._scope = scope
         scope.attribution = scope.attribution.merged(fields)

@@ -183,8 +183,8 @@ MUTATIONS = [
     Mutation(
         "run: one part of a process changes the scope of all",
         CURRENT,
-        "scope is None or scope is attribution.outermost or",
-        "scope is None or",
+        "        if scope is None or scope is attribution.outermost or (scope is call and over):",
+        "        if scope is None or (scope is call and over):",
         ENCLOSING + "test_one_part_of_a_process_does_not_change_it_for_all",
     ),
     Mutation(
