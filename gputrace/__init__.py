@@ -1,6 +1,7 @@
 """Which product feature spends the GPUs, how much nobody used, and whether the large model pays."""
 
-from gputrace.attribution import attribute_to, current
+from gputrace.attribution import attribute_to
+from gputrace.attribution_current import current
 from gputrace.attribution_marks import feature
 from gputrace.baggage import inject
 from gputrace.batching import batch, member
@@ -8,6 +9,7 @@ from gputrace.carrying import carry
 from gputrace.integrations import instrument
 from gputrace.lifecycle import configure, flush, shutdown
 from gputrace.logs import LoggingFilter
+from gputrace.outcomes import outcome
 from gputrace.requests import request
 from gputrace.tracking import track
 from gputrace.tracking_blocks import span
@@ -24,6 +26,7 @@ __all__ = [
     "inject",
     "instrument",
     "member",
+    "outcome",
     "request",
     "shutdown",
     "span",

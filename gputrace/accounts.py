@@ -14,7 +14,7 @@ from gputrace import catalogue, ledger
 from gputrace.attribution import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from gputrace.attribution import Attribution
     from gputrace.call import Call
@@ -198,6 +198,8 @@ class Snapshot:
     device_price: list[tuple[dict[str, str], float]] = field(default_factory=list)
     unpriced_s: list[tuple[dict[str, str], float]] = field(default_factory=list)
     price_info: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    outcomes: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    units: list[tuple[dict[str, str], float]] = field(default_factory=list)
     #: Of the metrics of requests, by the metric's name; likewise below.
     requests: dict[str, list[tuple[dict[str, str], float]]] = field(default_factory=dict)
     #: Of the metrics that come from readings of GPUs, by the metric's name.
@@ -223,6 +225,8 @@ class Totals:
         self.calls: dict[Series, int] = {}
         self.unmeasured: dict[str, int] = {}
         self.lost: dict[str, int] = {}
+        #: Adds to a snapshot what others count beside the calls, under the same lock.
+        self.count_more: Callable[[Snapshot], None] | None = None
 
     def apply(self, metric_attributes: tuple[str, ...], value_limit: int) -> None:
         """Use other settings from here on; what was counted stays where it is."""
@@ -329,6 +333,9 @@ class Totals:
             shown.device_price = costs.prices(devices)
             shown.unpriced_s = costs.unpriced_s(devices)
             shown.price_info = costs.price_info(devices)
+        if self.count_more is not None:
+            self.count_more(shown)
+            shown.folded = self.folded
         shown.lost = [({catalogue.LOSS_REASON: reason}, count) for reason, count in self.lost.items()]
         shown.unmeasured = [
             ({catalogue.LOSS_REASON: reason}, count) for reason, count in self.unmeasured.items()

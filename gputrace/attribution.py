@@ -108,17 +108,22 @@ class Scope:
         self.outside = self.inside = _NOWHERE
 
 
-#: Whether any scope was ever mirrored: until then nobody needs to look.
+#: Whether any scope was ever mirrored, or set for the whole process: until then nobody needs to look.
 mirrored = False
+
+#: What encloses everything in this process, whatever thread it runs on.
+outermost: Scope | Call | None = None
 
 current_scope: ContextVar[Scope | Call | None] = ContextVar("gputrace_scope", default=None)
 
 
 def scope_in_force() -> Scope | Call | None:
-    """Return the innermost scope or call, from either context."""
+    """Return the innermost scope or call, from either context, else that of the whole process."""
     scope = current_scope.get()
     if scope is None and mirrored:
         scope = context_api.get_current().get(_SCOPE_KEY)  # type: ignore[assignment]
+        if scope is None:
+            scope = outermost
     return scope
 
 
@@ -132,12 +137,12 @@ def scope_in(context: Context | None) -> Scope | Call | None:
     if scope is None:
         known = context_api.get_current() if context is None else context
         scope = known.get(_SCOPE_KEY)  # type: ignore[assignment]
-    return scope
+    return outermost if scope is None else scope
 
 
 def unclaimed(fields: Mapping[str, str], scope: Scope | Call | None) -> dict[str, str]:
-    """Return those of the fields that a scope leaves open."""
-    if scope is None:
+    """Return those of the fields that a scope leaves open; that of the whole process leaves all."""
+    if scope is None or scope is outermost:
         return dict(fields)
     return {name: value for name, value in fields.items() if getattr(scope.attribution, name) is None}
 
@@ -155,6 +160,17 @@ def billed_in(context: Context, fields: Mapping[str, str]) -> Context:
     billed = UNNAMED if outer is None else outer.attribution
     scope = Scope(billed.merged(unclaimed(fields, outer)), enclosing_call(outer))
     return context_api.set_value(_SCOPE_KEY, scope, context)
+
+
+def enclose(scope: Scope | Call | None) -> None:
+    """Let a scope or call enclose all that begins from here on in this process, on every thread.
+
+    Args:
+        scope: Anything more explicit wins over it, field by field; None takes it away.
+    """
+    global mirrored, outermost  # noqa: PLW0603 - one a process
+    mirrored = True
+    outermost = scope
 
 
 _READING = faults.contained("make a string of a value to bill to")
@@ -313,63 +329,3 @@ class attribute_to:  # noqa: N801 - used like a function
 def enclosing_call(scope: Scope | Call | None) -> Call | None:
     """Return the call that a scope belongs to: itself where it is one."""
     return scope.call if isinstance(scope, Scope) else scope
-
-
-class Current:
-    """A view of the scope in force when it was asked for; see :func:`current`."""
-
-    __slots__ = ("_scope",)
-
-    def __init__(self, scope: Scope | Call | None) -> None:
-        self._scope = scope
-
-    @property
-    def attribution(self) -> Attribution:
-        """What work started now is billed to."""
-        return self._scope.attribution if self._scope is not None else UNNAMED
-
-    @property
-    def feature(self) -> str:
-        """The feature that work started now is billed to, ``__none__`` if nobody named one."""
-        return self.attribution.feature or catalogue.NO_FEATURE
-
-    @property
-    def tenant(self) -> str | None:
-        """The tenant that work started now is billed to."""
-        return self.attribution.tenant
-
-    @property
-    def call_id(self) -> str | None:
-        """Identity of the innermost open call, None outside of any."""
-        call = enclosing_call(self._scope)
-        return None if call is None else call.id
-
-    def set(
-        self,
-        feature: str | None = None,
-        *,
-        tenant: str | None = None,
-        model: str | None = None,
-        variant: str | None = None,
-        stage: str | None = None,
-    ) -> None:
-        """Change what the running scope is billed to, from now on.
-
-        The call that is open keeps what it was already charged under its
-        former name if that was published; all the rest goes to the new one.
-        """
-        given = {"feature": feature, "tenant": tenant, "model": model, "variant": variant, "stage": stage}
-        fields = tolerated_fields(given, "current().set")
-        scope = self._scope
-        call = enclosing_call(scope)
-        if scope is None or (scope is call and call.closed):
-            # What a call was charged stays where it is, though work that it started goes on.
-            scope = Scope(self.attribution, None)
-            current_scope.set(scope)
-            self._scope = scope
-        scope.attribution = scope.attribution.merged(fields)
-
-
-def current() -> Current:
-    """Return what the current work is billed to, and the means to change it."""
-    return Current(scope_in_force())

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace as trace_api
 
-from gputrace import attribution, identity
+from gputrace import attribution, call_register, identity
 from gputrace.attribution import UNNAMED, current_scope, enclosing_call, scope_in_force
 from gputrace.call_site import HOLD_CALL, HOLD_NONE, HOLD_STEPS, HOLDS, Site
 from gputrace.devices import selection
@@ -160,7 +160,16 @@ class Call:
 
     @property
     def id(self) -> str:
-        """Identity of the call: unique in its process and, with the instance, everywhere."""
+        """Identity of the call: unique in its process and, with the instance, everywhere.
+
+        Whoever asks may refer to the call by it, long after it has ended.
+        """
+        call_register.remember(self)
+        return self.label
+
+    @property
+    def label(self) -> str:
+        """The same, for who only shows it."""
         return f"{identity.instance_id()}/{self.call_number:x}"
 
     @property
@@ -181,6 +190,7 @@ def reset() -> None:
     queue = deque()
     _numbering = RLock()
     settling = False
+    call_register.reset()
 
 
 def stop_recording() -> None:

@@ -38,6 +38,8 @@ from gputrace.catalogue_attributes import (
     NO_FEATURE as NO_FEATURE,
     OPERATION as OPERATION,
     OTHER as OTHER,
+    OUTCOME_NAME as OUTCOME_NAME,
+    OUTCOME_VALUE as OUTCOME_VALUE,
     PRICE_DATE as PRICE_DATE,
     PRICE_KIND as PRICE_KIND,
     PRICE_SKU as PRICE_SKU,
@@ -45,6 +47,7 @@ from gputrace.catalogue_attributes import (
     PUBLISHER as PUBLISHER,
     REQUEST_CALLS_ATTRIBUTE as REQUEST_CALLS_ATTRIBUTE,
     REQUEST_COST_ATTRIBUTE as REQUEST_COST_ATTRIBUTE,
+    REQUEST_ID as REQUEST_ID,
     RESERVED_PREFIX as RESERVED_PREFIX,
     SHARED as SHARED,
     STAGE as STAGE,
@@ -52,10 +55,12 @@ from gputrace.catalogue_attributes import (
     TENANT as TENANT,
     TIME_SOURCE as TIME_SOURCE,
     TIME_SOURCES as TIME_SOURCES,
+    UNIT_NAME as UNIT_NAME,
     VARIANT as VARIANT,
     Attribute as Attribute,
 )
 from gputrace.catalogue_kinds import Kind as Kind, Metric as Metric
+from gputrace.catalogue_outcomes import OUTCOMES as OUTCOMES, UNITS as UNITS
 from gputrace.catalogue_requests import (
     BATCH_MEMBERS as BATCH_MEMBERS,
     REQUEST_CALLS as REQUEST_CALLS,
@@ -66,6 +71,9 @@ from gputrace.catalogue_requests import (
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE_NAME = "gputrace"
+#: Name of the span that an outcome leaves where its process does not know the request.
+OUTCOME_SPAN = "gputrace.outcome"
+
 # Buckets fit for calls between 100 microseconds and 100 seconds: 1-2-5 steps.
 DURATION_BUCKETS_S = (
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
@@ -352,6 +360,8 @@ METRICS = (
     REQUEST_TIME,
     REQUEST_COST,
     BATCH_MEMBERS,
+    OUTCOMES,
+    UNITS,
     SDK_LOST,
     SDK_QUEUE_LENGTH,
     SDK_UNMEASURED,

@@ -27,6 +27,10 @@ BATCH_SIZE = "gputrace.batch.size"
 BATCH_PADDING = "gputrace.batch.padding"
 REQUEST_CALLS_ATTRIBUTE = "gputrace.request.call.count"
 REQUEST_COST_ATTRIBUTE = "gputrace.request.charge"
+OUTCOME_NAME = "gputrace.outcome.name"
+OUTCOME_VALUE = "gputrace.outcome.value"
+UNIT_NAME = "gputrace.unit.name"
+REQUEST_ID = "gputrace.request.id"
 HW_ID = "hw.id"
 HW_NAME = "hw.name"
 HW_TYPE = "hw.type"
@@ -85,6 +89,10 @@ ATTRIBUTES = (
     Attribute(REQUEST_CALLS_ATTRIBUTE, "Tracked calls made inside a request; on its span."),
     Attribute(REQUEST_COST_ATTRIBUTE, "What a request cost, in the currency beside it; on its span."),
     Attribute(ERROR_TYPE, "Class of the exception that ended the call; on spans."),
+    Attribute(OUTCOME_NAME, "Product event, such as `ticket_solved`."),
+    Attribute(OUTCOME_VALUE, "How often it happened; on the span of an outcome."),
+    Attribute(UNIT_NAME, "Unit of work, such as `tokens`."),
+    Attribute(REQUEST_ID, "Identity of the request, a call, that an outcome belongs to; on its span."),
     Attribute(
         ENERGY_SOURCE,
         "Where energy was read: the driver's `counter`, or `power` over time. The two are never added.",

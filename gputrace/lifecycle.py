@@ -14,7 +14,15 @@ from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from gputrace import baggage, call as calls, faults, identity, settings
+from gputrace import (
+    attribution,
+    baggage,
+    call as calls,
+    faults,
+    identity,
+    outcomes as outcome_counting,
+    settings,
+)
 from gputrace.devices import cuda
 from gputrace.lifecycle_process import Process, record_nothing
 from gputrace.lifecycle_runtime import open_costs
@@ -44,6 +52,7 @@ def configure(  # noqa: PLR0913 - one argument a setting
     trusted_baggage: Sequence[str] | None = None,
     trust: Callable[[Mapping[str, Any]], bool] | None = None,
     baggage_key: str | None = None,
+    outcomes: Sequence[str] | None = None,
 ) -> None:
     """Set gputrace up, and OpenTelemetry where nobody has.
 
@@ -67,6 +76,7 @@ def configure(  # noqa: PLR0913 - one argument a setting
         trust: Asked with the ASGI scope of a request; returns True where its baggage is believed unsigned.
         baggage_key: Secret that services share and sign baggage with; several separated by commas while
             they change, of which the first signs. ``GPUTRACE_BAGGAGE_KEY`` by default.
+        outcomes: Names of product events that reports show even if none is recorded.
 
     Raises:
         SettingError: A setting cannot be used; the message names it.
@@ -84,6 +94,7 @@ def configure(  # noqa: PLR0913 - one argument a setting
         trusted_baggage=trusted_baggage,
         trust=trust,
         baggage_key=baggage_key,
+        outcomes=outcomes,
     )
     # Before anything is set up: what is wrong with it is told here, not at the first call.
     open_costs(chosen)
@@ -206,9 +217,22 @@ def _bind() -> None:
 _process = Process(_at_exit)
 
 
+def _enclose_by_environment() -> None:
+    """Bill all that nobody names to what the variables say, from the first call on, on every thread."""
+    try:
+        fields = settings.scope()
+    except settings.SettingError as error:
+        # Told once more, by `configure`, where it can be raised.
+        faults.log_once("scope", "gputrace: %s; ignored", error)
+        return
+    if fields:
+        attribution.enclose(attribution.Scope(attribution.UNNAMED.merged(fields), None))
+
+
 def _after_fork_in_child() -> None:
     identity.reset()
     calls.reset()
+    outcome_counting.record(None)
     faults.reset()
     cuda.reset()
     baggage.reset()
@@ -220,3 +244,4 @@ if hasattr(os, "register_at_fork"):
 
 calls.ensure_settled = ensure_started
 spans.on_provider = _bind
+_enclose_by_environment()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from opentelemetry import metrics as metrics_api, trace as trace_api
 from opentelemetry.metrics import _internal as metrics_internal
 
-from gputrace import baggage, call as calls, faults
+from gputrace import baggage, call as calls, faults, outcomes
 from gputrace.accounts import Snapshot
 from gputrace.lifecycle_runtime import Runtime, destinations, report_lost
 from gputrace.telemetry import spans
@@ -115,6 +115,7 @@ class Process:
         if self.own is not None:
             self.own.begin(runtime.instruments.owes_to)
         calls.record(runtime.settler.queue)
+        outcomes.record(runtime.outcomes)
         spans.enabled = True
         self.users.bind(self.own)
         self._call_at_exit()
@@ -137,7 +138,7 @@ class Process:
         """Settle what has ended, within ``timeout`` s: a provider is about to flush or to shut down."""
         runtime = self.runtime
         if runtime is not None:
-            runtime.settler.flush(monotonic() + timeout)
+            runtime.settle(monotonic() + timeout)
 
     def count_lost(self, spans_lost: int) -> None:
         """Count spans that an exporter gave up on."""
@@ -186,6 +187,7 @@ class Process:
 def record_nothing() -> None:
     """Let tracked functions run on unrecorded."""
     calls.stop_recording()
+    outcomes.record(None)
     spans.enabled = False
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
 
-from gputrace import catalogue, faults, identity, settings
+from gputrace import call_register, catalogue, faults, identity, settings
 from gputrace.accounts import Totals
 from gputrace.devices import cuda_runtime, selection
+from gputrace.outcomes import Outcomes
 from gputrace.settler import Settler
 from gputrace.telemetry import spans
 from gputrace.telemetry.metrics import Instruments
@@ -18,6 +19,7 @@ from gputrace.telemetry.metrics import Instruments
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gputrace.accounts import Snapshot
     from gputrace.call import Call
     from gputrace.costs import Costs
     from gputrace.following import Followed
@@ -115,6 +117,7 @@ class Runtime:
         settings: ``chosen``.
         own: ``own``; replaced when ``configure`` comes after the first tracked call.
         settler: Settles the calls.
+        outcomes: Counts product events and units of work.
         instruments: Show the totals.
         on_settled: Called for each settled call.
     """
@@ -134,7 +137,9 @@ class Runtime:
         totals = Totals(chosen.metric_attributes, chosen.value_limit)
         self.settler = Settler(totals, self._settled, hardware=open_hardware(chosen))
         self.settler.use_prices(open_costs(chosen))
-        self.instruments = instruments or Instruments(self.settler.snapshot)
+        self.outcomes = Outcomes(totals.kept, chosen.metric_attributes, chosen.outcomes)
+        totals.count_more = self.outcomes.show
+        self.instruments = instruments or Instruments(self._snapshot)
 
     def apply(self, chosen: Settings) -> None:
         """Use other settings from here on."""
@@ -142,13 +147,25 @@ class Runtime:
             self.settler.use_prices(open_costs(chosen))
         self.settings = chosen
         self.settler.totals.apply(chosen.metric_attributes, chosen.value_limit)
+        self.outcomes.apply(chosen.metric_attributes, chosen.outcomes)
 
     def start(self) -> None:
         """Start the settler, and show what it counts."""
-        self.instruments.take_snapshot = self.settler.snapshot
+        self.instruments.take_snapshot = self._snapshot
         if self.settler.hardware is not None:
             self.settler.hardware.run(identity.instance_id(), monotonic_ns())
         self.settler.start()
+
+    def _snapshot(self) -> Snapshot:
+        shown = self.settler.snapshot()
+        self.outcomes.tell()
+        return shown
+
+    def settle(self, deadline: float) -> bool:
+        """Settle every call that has ended, and hand on what was told of requests, until ``deadline``."""
+        done = self.settler.flush(deadline)
+        self.outcomes.tell()
+        return done
 
     def _settled(self, followed: Followed, measured: dict[str, str | float]) -> None:
         self.on_settled()
@@ -164,6 +181,7 @@ class Runtime:
                 )
         if call.span is not None:
             spans.finish(call, followed.last_ns, measured)
+        call_register.ended(call)
 
     def _record(
         self, call: Call, attributes: dict[str, str], duration_s: float, device_time_s: float | None
@@ -179,7 +197,7 @@ class Runtime:
 
     def flush(self, deadline: float) -> bool:
         """Settle every call that has ended and export what is known, until ``deadline``."""
-        done = self.settler.flush(deadline)
+        done = self.settle(deadline)
         if self.own is not None:
             done = self.own.flush(deadline, self.instruments.owes) and done
         return self._users.flush(deadline, self.instruments.owes) and done
@@ -187,7 +205,7 @@ class Runtime:
     def stop(self, deadline: float) -> None:
         """Settle, export and stop, until ``deadline``; whatever hangs is left behind."""
         now = monotonic()
-        self.settler.flush(now + (deadline - now) / 2)
+        self.settle(now + (deadline - now) / 2)
         self.settler.stop()
         # The user's readers go on to show what was counted until here.
         final = self.settler.snapshot()

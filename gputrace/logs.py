@@ -29,5 +29,5 @@ class LoggingFilter(logging.Filter):
         had = record.__dict__
         had.setdefault("gputrace_feature", billed.feature or catalogue.NO_FEATURE)
         had.setdefault("gputrace_tenant", billed.tenant or "")
-        had.setdefault("gputrace_call_id", "" if call is None else call.id)
+        had.setdefault("gputrace_call_id", "" if call is None else call.label)
         return bool(super().filter(record))

@@ -23,7 +23,12 @@ from gputrace.settings_values import SettingError, url
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["PRICE_VARIABLES", "SettingError", "Settings", "read"]
+__all__ = ["PRICE_VARIABLES", "SCOPE_VARIABLES", "SettingError", "Settings", "read", "scope"]
+
+#: The variables that say what all work of a process is billed to, by field.
+SCOPE_VARIABLES = {
+    one.field: one.variable for one in SETTINGS if one.field in {"feature", "tenant"} and one.variable
+}
 
 #: Read by the price book itself.
 PRICE_VARIABLES = ("GPUTRACE_PRICES", "GPUTRACE_NODE_PRICE")
@@ -47,7 +52,10 @@ class Settings:
         set_limit: Sets of attributes kept of each metric.
         features: Features declared up front.
         models: Models declared up front.
+        feature: Feature that work is billed to where nothing more explicit is said.
+        tenant: Likewise.
         prices: Path of the price book; None leaves it to ``GPUTRACE_PRICES``.
+        outcomes: Product events that are shown even if none is recorded.
         hardware_metrics: Whether ``hw.*`` is shown; not where another exporter of the node already does.
         trusted_baggage: Entries of incoming baggage that may be believed; with ``baggage_keys``
             alone, all that are signed.
@@ -68,7 +76,10 @@ class Settings:
     set_limit: int = DEFAULT_SET_LIMIT
     features: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    feature: str | None = None
+    tenant: str | None = None
     prices: str | None = None
+    outcomes: tuple[str, ...] = ()
     hardware_metrics: bool = True
     trusted_baggage: tuple[str, ...] = ()
     trust: Callable[[Mapping[str, Any]], object] | None = None
@@ -108,6 +119,20 @@ def read(*, environment: Mapping[str, str] | None = None, **given: object) -> Se
     chosen = Settings(**found, sends_spans=sends_spans, sends_metrics=sends_metrics)
     _check_trust(chosen)
     return chosen
+
+
+def scope(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what all work of this process is billed to where nothing more explicit is said, by field.
+
+    Args:
+        environment: ``os.environ`` by default.
+
+    Raises:
+        SettingError: A variable cannot be used; the message names it.
+    """
+    variables = os.environ if environment is None else environment
+    found = {one.field: _value(one, {}, variables) for one in SETTINGS if one.field in SCOPE_VARIABLES}
+    return {name: value for name, value in found.items() if name and value is not None}
 
 
 def _value(setting: Setting, arguments: Mapping[str, object], variables: Mapping[str, str]) -> Any:

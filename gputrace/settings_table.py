@@ -151,6 +151,23 @@ SETTINGS = (
         common=False,
     ),
     Setting(
+        "feature",
+        None,
+        "GPUTRACE_FEATURE",
+        "feature that all work is billed to which nobody names; `gputrace run` sets it",
+        text=values.name,
+        common=False,
+    ),
+    Setting("tenant", None, "GPUTRACE_TENANT", "tenant, likewise", text=values.name, common=False),
+    Setting(
+        "outcomes",
+        "outcomes",
+        "GPUTRACE_OUTCOMES",
+        "product events that reports show even if none is recorded",
+        given=values.declared,
+        text=values.declared_text,
+    ),
+    Setting(
         "baggage_keys",
         "baggage_key",
         "GPUTRACE_BAGGAGE_KEY",

@@ -145,6 +145,11 @@ def declared_text(name: str, given: str) -> tuple[str, ...]:
     return declared(name, _listed(given))
 
 
+def name(setting: str, given: str) -> str:
+    """Return what work is billed to."""
+    return str(declared(setting, (given,))[0])
+
+
 def entries(name: str, given: object) -> tuple[str, ...]:
     """Return the entries of baggage that may be believed."""
     names = _names(name, given, BAGGAGE_ENTRIES[0])

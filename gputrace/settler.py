@@ -14,7 +14,7 @@ from collections import deque
 from time import monotonic, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls, catalogue, faults, identity
+from gputrace import attribution, call as calls, catalogue, faults, identity
 from gputrace.accounts import Account, EventAccount, HostAccount, SharedAccount, Snapshot, Totals
 from gputrace.devices import cuda, cuda_capture, selection
 from gputrace.devices.host import HostDevice
@@ -363,6 +363,9 @@ class Settler:
 
     def _abandon(self, followed: Followed, now_ns: int) -> bool:
         """Close a call whose end never comes; warn of one that holds for very long."""
+        if followed.call is attribution.outermost:
+            # It is the whole program, and ends with it.
+            return False
         began = [lane.began_ns for lane in followed.lanes if lane.began_ns is not None]
         held_since = min(began, default=now_ns)
         if now_ns - held_since > LONG_HOLD_NS and not followed.warned:

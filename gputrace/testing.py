@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls, catalogue, ledger
+from gputrace import call as calls, call_register, catalogue, ledger, outcomes
 from gputrace.accounts import Totals
 from gputrace.devices import selection
 from gputrace.devices.virtual import VirtualGpu
@@ -89,17 +89,23 @@ class Recorder:
 
     def __enter__(self) -> Recorder:  # noqa: PYI034 - Self needs Python 3.11
         self._saved = (calls.clock, calls.queue, calls.settling, selection.gpu)
+        self._counted = outcomes.in_force()
         if self._clock is not None:
             calls.clock = self._clock
         selection.choose()
-        self.settler = Settler(Totals(self._metric_attributes), self._keep)
+        totals = Totals(self._metric_attributes)
+        self.settler = Settler(totals, self._keep)
         calls.record(self.settler.queue)
+        self.outcomes = outcomes.Outcomes(totals.kept, self._metric_attributes)
+        totals.count_more = self.outcomes.show
+        outcomes.record(self.outcomes)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         calls.clock, calls.queue, calls.settling, selection.gpu = self._saved
+        outcomes.record(self._counted)
 
     def settle(self) -> None:
         """Settle what has happened so far: one tick of the settler."""
@@ -125,6 +131,7 @@ class Recorder:
 
     def _keep(self, followed: Followed, measured: dict[str, str | float]) -> None:
         call = followed.call
+        call_register.ended(call)
         billed = call.attribution
         source = measured.get(catalogue.TIME_SOURCE)
         self._settled.append(

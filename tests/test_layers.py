@@ -39,6 +39,7 @@ LEVELS: tuple[frozenset[str], ...] = (
             "costs",
             "following",
             "hardware",
+            "outcomes",
             "requests",
             "settler",
             "stepping",

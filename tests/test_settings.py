@@ -178,8 +178,32 @@ class AsksSomebody:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "variables", "expected"),
+    [
+        ({}, {}, ()),
+        ({"outcomes": ["solved", "sold"]}, {"GPUTRACE_OUTCOMES": "other"}, ("solved", "sold")),
+        ({"outcomes": ()}, {"GPUTRACE_OUTCOMES": "other"}, ()),
+        ({}, {"GPUTRACE_OUTCOMES": " solved , sold,"}, ("solved", "sold")),
+    ],
+)
+def test_precedence_of_the_declared_outcomes(arguments, variables, expected):
+    assert read(variables, **arguments).outcomes == expected
+
+
+def test_what_nobody_names_is_billed_to_what_the_environment_says():
+    assert settings.scope({}) == {}
+    assert settings.scope({"GPUTRACE_FEATURE": "nightly", "GPUTRACE_TENANT": ""}) == {"feature": "nightly"}
+    assert settings.scope({"GPUTRACE_TENANT": "acme"}) == {"tenant": "acme"}
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"outcomes": "solved"}, "outcomes='solved' must be a sequence of names"),
+        ({"outcomes": 5}, "outcomes=5 must be a sequence of names"),
+        ({"outcomes": ("",)}, "outcomes: '' must be a text that is not empty"),
+        ({"outcomes": (3,)}, "outcomes: 3 must be a text that is not empty"),
+        ({"outcomes": ("__mine",)}, "outcomes: '__mine' starts with '__', which is reserved"),
         ({"service_name": ""}, "service_name='' must be a text that is not empty"),
         ({"service_name": 3}, "service_name=3 must be a text that is not empty"),
         ({"endpoint": "localhost:4318"}, "endpoint='localhost:4318' must be a URL that starts with http"),
@@ -261,6 +285,12 @@ def test_a_wrong_variable_is_refused_by_its_name_and_value(name, value, message)
 def test_a_wrong_name_in_a_variable_is_refused(name, value, message):
     with pytest.raises(SettingError, match=f"^{name}{message}"):
         read({name: value})
+
+
+@pytest.mark.parametrize("name", ["GPUTRACE_OUTCOMES", "GPUTRACE_FEATURE", "GPUTRACE_TENANT"])
+def test_a_reserved_name_in_a_variable_is_refused_by_the_variables_name(name):
+    with pytest.raises(SettingError, match=f"^{name}: '__mine' starts with '__', which is reserved"):
+        read({name: "__mine"})
 
 
 def test_a_wrong_metric_attribute_in_the_variable_is_refused_by_name():

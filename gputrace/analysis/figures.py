@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from gputrace import catalogue
@@ -15,6 +15,7 @@ from gputrace.analysis.stretches import NS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from gputrace.analysis.achievements import Achievement
     from gputrace.analysis.balance import Balance
     from gputrace.analysis.devices import Device
     from gputrace.analysis.energy import Energy, EnergyBalance
@@ -153,6 +154,8 @@ class SpendReport:
         totals: The sums.
         balance: Whether the books agree.
         energy_balance: Whether those of energy do; `None` without energy of both features and devices.
+        outcomes: What each outcome cost, by feature.
+        units: What each unit of work cost, by feature.
         skipped_lines: Lines that could not be used.
         spans: Calls that percentiles were taken from; `None` if spans were not read.
         notes: What a reader must know about the numbers, a sentence each.
@@ -169,6 +172,8 @@ class SpendReport:
     spans: int | None
     notes: tuple[str, ...]
     energy_balance: EnergyBalance | None = None
+    outcomes: tuple[Achievement, ...] = ()
+    units: tuple[Achievement, ...] = ()
 
     @property
     def sampled_share(self) -> float | None:
@@ -188,6 +193,8 @@ class SpendReport:
             "rows": [_row(row, self.by) for row in self.rows],
             "devices": [_device(device, self.totals.currency) for device in self.devices],
             "totals": _totals(self.totals),
+            "outcomes": [asdict(one) for one in self.outcomes],
+            "units": [asdict(one) for one in self.units],
             "balanced": self.balance.balanced,
             "imbalance_s": self.balance.imbalance_s,
             "energy_balanced": None if self.energy_balance is None else self.energy_balance.balanced,

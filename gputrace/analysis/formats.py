@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from gputrace.analysis.energy import JOULES_OF
 
 ABSENT = "–"
+_DECIMALS = 12
 
 
 def duration(seconds: float | None) -> str:
@@ -36,6 +39,19 @@ def money(value: float | None) -> str:
     if value is None:
         return ABSENT
     return f"{value:,.4f}" if abs(value) < 100 else f"{value:,.2f}"  # noqa: PLR2004 - fits the column
+
+
+def unit_cost(value: float | None) -> str:
+    """Return what one of something costs with three digits, however little that is."""
+    if not value:
+        return ABSENT if value is None else "0"
+    decimals = max(0, min(_DECIMALS, 2 - math.floor(math.log10(abs(value)))))
+    return f"{value:,.{decimals}f}"
+
+
+def amount(value: float) -> str:
+    """Return how many there are of something that need not be whole."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:,.3f}"
 
 
 def count(value: int | None) -> str:

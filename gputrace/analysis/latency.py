@@ -43,7 +43,7 @@ _COLUMNS = ", ".join(_KIND)
 _CALLS = """
 CREATE TEMP TABLE call AS
 SELECT {columns}, wall_s, device_s FROM raw_call
-WHERE NOT bad AND ($start_ns IS NULL OR end_ns >= $start_ns OR end_ns IS NULL)
+WHERE NOT bad AND outcome IS NULL AND ($start_ns IS NULL OR end_ns >= $start_ns OR end_ns IS NULL)
 """
 
 _SPANS = f"SELECT {_COLUMNS}, count(*) FROM call GROUP BY ALL"  # noqa: S608 - our own names

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gputrace import catalogue
 from gputrace.analysis import formats
+from gputrace.analysis.achieved_table import achievement_table
 from gputrace.analysis.readings import utc
 from gputrace.analysis.statements import accounted, energy_line, energy_unit, ledger_line
 from gputrace.analysis.stretches import NS
@@ -48,6 +49,9 @@ def print_report(report: SpendReport, console: Console) -> None:
         console.print(_heading(report), "", table, "", sep="\n")
         if len(report.devices) > 1:
             console.print(_device_table(report), "", sep="\n")
+        for title, achieved in (("outcome", report.outcomes), ("unit", report.units)):
+            if achieved:
+                console.print(achievement_table(title, achieved), "", sep="\n")
         console.print(ledger_line(report))
         unit = energy_unit(report)
         if report.energy_balance is not None and unit is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gputrace.analysis import latency, readings
+from gputrace.analysis import achievements, latency, readings
 from gputrace.analysis.pricing import reprice
 from gputrace.analysis.spend import grouping, spend
 from gputrace.analysis.store import FilesChangedError, Store
@@ -57,7 +57,8 @@ def spend_report(  # noqa: PLR0913 - one argument an option of the command
             fields = grouping(values, by)
             latencies = _latencies(store, values, fields, since_ns) if percentiles else None
             skipped = {file.name: count for file, count in store.skipped().items()}
-            report = spend(values, fields, latencies, skipped, prices=prices, idle=idle)
+            known = _known(store, values, since_ns) if percentiles else None
+            report = spend(values, fields, latencies, skipped, prices=prices, idle=idle, known=known)
             return replace(report, notes=(*report.notes, *said, *found.unreadable))
         except FilesChangedError:
             continue
@@ -76,7 +77,14 @@ def _points(
 
 
 def _latencies(store: Store, values: Readings, fields: Sequence[str], since_ns: int | None) -> Latencies:
-    store.load_calls()
+    store.load_calls(identities=achievements.needs_spans(values.series))
     # Spans from before the first reading are calls that it counts.
     start_ns = None if since_ns is None else min(values.start_ns, since_ns)
     return latency.read(store, values.series, fields, start_ns)
+
+
+def _known(store: Store, values: Readings, since_ns: int | None) -> dict[achievements.Count, float]:
+    """Return what the spans say of outcomes that were counted for no feature, since the same export."""
+    if not achievements.needs_spans(values.series):
+        return {}
+    return achievements.joined(store, None if since_ns is None else values.start_ns)

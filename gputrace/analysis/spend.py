@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.analysis import balance, busy, capacity, energy, idleness, remarks
+from gputrace.analysis import achievements, balance, busy, capacity, energy, idleness, remarks
 from gputrace.analysis.devices import Device, measure
 from gputrace.analysis.figures import Row, SpendReport, Times, Totals
 from gputrace.analysis.latency import TYPE_FIELD, Key, Latencies, Percentiles, key_of
@@ -50,6 +50,7 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
     *,
     prices: PriceTable | None = None,
     idle: str = "separate",
+    known: Mapping[achievements.Count, float] | None = None,
 ) -> SpendReport:
     """Put the numbers together.
 
@@ -60,6 +61,7 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
         skipped: Lines that could not be used, by name of the file.
         prices: Price book whose fleet list tells the capacity.
         idle: What becomes of the cost of idle time, of `prices_billing.IDLE_POLICIES`.
+        known: Outcomes whose feature spans tell, from `achievements.joined`.
 
     Raises:
         PriceBookError: Rows of the book claim a device alike.
@@ -73,6 +75,9 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
     devices = (*devices, *fleet.uncovered)
     groups = _groups(readings.series, by)
     borne = idleness.spread(groups.values(), devices, idle)
+    spenders = _groups(readings.series, ("feature", TYPE_FIELD))
+    idleness.spread(spenders.values(), devices, idle)
+    outcomes = achievements.measure(catalogue.OUTCOMES, readings.series, spenders, known)
     totals = _with_policy(_totals(readings, groups.values(), devices), fleet, idle, borne)
     notes = (*remarks.collect(readings, by, devices, totals, latencies), *fleet.notes)
     return SpendReport(
@@ -90,11 +95,14 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
             *idleness.notes(idle, borne),
             *energy.notes(totals.energy, devices, energy_books),
             *busy.notes(readings.series, by),
+            *achievements.notes(outcomes),
             *readings.notes,
             *books.notes,
             *remarks.on_skipped(skipped or {}),
         ),
         energy_balance=energy_books,
+        outcomes=outcomes,
+        units=achievements.measure(catalogue.UNITS, readings.series, spenders),
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from gputrace import catalogue
+from gputrace.analysis.call_rows import CALLS, PARAMETERS
 from gputrace.analysis.survey import METRICS, SPANS, Advance, FileFacts, Survey
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ READ_METRICS = (
     catalogue.FEATURE_ALONE_BUSY_TIME,
     catalogue.FEATURE_ALONE_PERIODS,
     catalogue.CALLS,
+    catalogue.OUTCOMES,
+    catalogue.UNITS,
     catalogue.SDK_LOST,
     catalogue.SDK_UNMEASURED,
     catalogue.SDK_FOLDED,
@@ -124,57 +127,6 @@ SELECT process, metric, delta, start_ns, at_ns, attributes,
 FROM point
 """
 
-# Most lines hold spans of one scope; only a mixed line is taken apart by scope.
-_CALLS = """
-CREATE TEMP TABLE raw_call AS
-WITH line AS (SELECT filename, valid_or_null(json) AS json FROM {source}),
-scoped AS (
-    SELECT filename, json,
-        json_extract_string(json, '$.resourceSpans[*].scopeSpans[*].scope.name') AS names,
-        len(json_extract_string(json, '$.resourceSpans[*].scopeSpans[*].spans[0].spanId')) AS scopes
-    FROM line),
-part AS (
-    SELECT filename, unnest(CASE
-        WHEN json IS NULL OR (scopes = 0 AND NOT is_known(json)) THEN [NULL]
-        WHEN len(names) = scopes AND list_distinct(names) = [$scope]
-        THEN json_extract(json, '$.resourceSpans[*].scopeSpans[*].spans[*]')
-        WHEN NOT list_contains(names, $scope) THEN []
-        ELSE flatten(list_transform(
-            list_filter(
-                json_extract(json, '$.resourceSpans[*].scopeSpans[*]'),
-                lambda item: json_extract_string(item, '$.scope.name') = $scope),
-            lambda item: json_extract(item, '$.spans[*]'))) END) AS part
-    FROM scoped),
-field AS (
-    SELECT filename, part, attribute_keys(part) AS keys, attribute_values(part) AS vals,
-        json_extract_string(part, ['$.startTimeUnixNano', '$.endTimeUnixNano', '$.name']) AS field
-    FROM part)
-SELECT filename, part IS NULL AS bad, TRY_CAST(field[2] AS BIGINT) AS end_ns,
-    (TRY_CAST(field[2] AS BIGINT) - TRY_CAST(field[1] AS BIGINT)) / 1e9 AS wall_s,
-    TRY_CAST(lookup(keys, vals, $device_time) AS DOUBLE) AS device_s,
-    lookup(keys, vals, $feature) AS feature,
-    coalesce(lookup(keys, vals, $operation), field[3]) AS operation,
-    lookup(keys, vals, $model) AS model, lookup(keys, vals, $variant) AS variant,
-    lookup(keys, vals, $stage) AS stage, lookup(keys, vals, $tenant) AS tenant,
-    lookup(keys, vals, $status) AS status, lookup(keys, vals, $time_source) AS time_source,
-    lookup(keys, vals, $hw_type) AS hw_type
-FROM field
-"""
-
-_CALL_PARAMETERS = {
-    "scope": catalogue.SCOPE_NAME,
-    "device_time": catalogue.CALL_DEVICE_TIME,
-    "feature": catalogue.FEATURE,
-    "operation": catalogue.OPERATION,
-    "model": catalogue.MODEL,
-    "variant": catalogue.VARIANT,
-    "stage": catalogue.STAGE,
-    "tenant": catalogue.TENANT,
-    "status": catalogue.STATUS,
-    "time_source": catalogue.TIME_SOURCE,
-    "hw_type": catalogue.HW_TYPE,
-}
-
 
 class FilesChangedError(Exception):
     """A surveyed file was gone or renamed when it was to be read; survey again."""
@@ -228,13 +180,17 @@ class Store:
         if self.rows("SELECT count(*) FROM point WHERE delta")[0][0]:
             self._connection.execute(_CUMULATE_DELTAS)
 
-    def load_calls(self) -> None:
-        """Fill the table `raw_call`: one row a span of gputrace.
+    def load_calls(self, *, identities: bool = False) -> None:
+        """Fill the table `raw_call`: one row a span of gputrace, outcomes among them.
+
+        Args:
+            identities: Whether to read who each call is, so that outcomes can be joined with it.
 
         Raises:
             FilesChangedError: A file is no longer where the survey saw it.
         """
-        self._load(SPANS, self._found.holding(SPANS), _CALLS, _CALL_PARAMETERS, "raw_call", "Reading spans")
+        parameters = {**PARAMETERS, "identities": identities}
+        self._load(SPANS, self._found.holding(SPANS), CALLS, parameters, "raw_call", "Reading spans")
 
     def skipped(self) -> dict[Path, int]:
         """Return the number of lines that could not be used, by file; only files that have any."""

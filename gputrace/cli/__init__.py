@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = ("gputrace.cli.report", "gputrace.cli.doctor", "gputrace.cli.demo", "gputrace.cli.agent")
+COMMANDS = (
+    "gputrace.cli.report",
+    "gputrace.cli.doctor",
+    "gputrace.cli.demo",
+    "gputrace.cli.agent",
+    "gputrace.cli.run",
+)
 """Modules with `add_parser(subparsers)`, which sets `run`: arguments in, exit status out.
 
 They import what is heavy only when they run, so that `gputrace --help` is quick

@@ -92,6 +92,8 @@ class Instruments:
         self._observe(meter, catalogue.DEVICE_TIME, lambda shown: shown.device_time_s)
         self._observe(meter, catalogue.FEATURE_TIME, lambda shown: shown.feature_time_s)
         self._observe(meter, catalogue.CALLS, lambda shown: shown.calls)
+        self._observe(meter, catalogue.OUTCOMES, lambda shown: shown.outcomes)
+        self._observe(meter, catalogue.UNITS, lambda shown: shown.units)
         self._observe(meter, catalogue.FEATURE_COST, lambda shown: shown.feature_cost)
         self._observe(meter, catalogue.DEVICE_COST, lambda shown: shown.device_cost)
         self._observe(meter, catalogue.DEVICE_PRICE, lambda shown: shown.device_price)

@@ -31,6 +31,7 @@ _STARTING = faults.contained("start a span")
 _LEAVING = faults.contained("record how a call ended")
 _DESCRIBING = faults.contained("describe the exception that ended a call")
 _ENDING = faults.contained("end a span")
+_OUTCOME = faults.contained("record an outcome as a span")
 
 #: Whether spans are made: nobody would end them when nothing settles calls.
 enabled = True
@@ -225,7 +226,7 @@ def finish(call: Call, end_ns: int, measured: Mapping[str, str | float]) -> None
         catalogue.OPERATION: call.site.operation,
         catalogue.FEATURE: call.attribution.feature or catalogue.NO_FEATURE,
         catalogue.STATUS: call.status or "ok",
-        catalogue.CALL_ID: call.id,
+        catalogue.CALL_ID: call.label,
     }
     for name in FIELDS[1:]:
         value = getattr(call.attribution, name)
@@ -239,6 +240,20 @@ def finish(call: Call, end_ns: int, measured: Mapping[str, str | float]) -> None
         # Not before it began, where the wall clock was set back meanwhile.
         span.end(max(end_ns + wall_offset_ns, getattr(span, "start_time", None) or 0))
     _follow_wall_clock()
+
+
+def record_outcome(at_ns: int, attributes: Mapping[str, str | float]) -> None:
+    """Record an outcome as a span without length, in a trace of its own.
+
+    Args:
+        at_ns: When, Unix time in ns.
+        attributes: What, and of which request.
+    """
+    if trace_api._TRACER_PROVIDER is None:  # noqa: SLF001 - see call.enter
+        return
+    with _OUTCOME:
+        span = tracer().start_span(catalogue.OUTCOME_SPAN, Context(), start_time=at_ns, attributes=attributes)
+        span.end(at_ns)
 
 
 def _follow_wall_clock() -> None:

@@ -64,6 +64,8 @@ def test_the_object(layout):
         "rows",
         "devices",
         "totals",
+        "outcomes",
+        "units",
         "balanced",
         "imbalance_s",
         "energy_balanced",

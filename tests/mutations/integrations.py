@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations import Mutation
 
 SCOPE = "gputrace/attribution.py"
+CURRENT = "gputrace/attribution_current.py"
 SPANS = "gputrace/telemetry/spans.py"
 ASGI = "integrations/asgi.py"
 REQUEST = "integrations/asgi_request.py"
@@ -14,9 +15,9 @@ MESSAGES = "tests/integrations/test_asgi.py::"
 MUTATIONS = [
     Mutation(
         "contrib 3586: what a thread of the pool sets stays in its copy of the context",
-        SCOPE,
-        "        if scope is None or (scope is call and call.closed):",
-        "        if scope is None or scope is call:",
+        CURRENT,
+        "        if scope is None or scope is attribution.outermost or (scope is call and over):",
+        "        if scope is None or scope is attribution.outermost or scope is call:",
         FASTAPI + "test_opentelemetry_python_contrib_3586",
     ),
     Mutation(

@@ -6,6 +6,7 @@ from mutations import Mutation
 
 CALL = "gputrace/call.py"
 SCOPE = "gputrace/attribution.py"
+CURRENT = "gputrace/attribution_current.py"
 SPANS = "gputrace/telemetry/spans.py"
 GENERATORS = "tests/tracking/test_generators.py::"
 ASYNC_GENERATORS = "tests/tracking/test_async_generators.py::"
@@ -142,9 +143,9 @@ MUTATIONS = [
     ),
     Mutation(
         "scopes: current().set renames a call that has ended",
-        SCOPE,
-        "        if scope is None or (scope is call and call.closed):",
-        "        if scope is None:",
+        CURRENT,
+        "        if scope is None or scope is attribution.outermost or (scope is call and over):",
+        "        if scope is None or scope is attribution.outermost:",
         SCOPES + "test_what_runs_on_after_its_call_does_not_rename_it",
     ),
     Mutation(

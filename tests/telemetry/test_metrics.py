@@ -239,6 +239,8 @@ def scenario():
     """Every metric that exists without energy readings, with all the attributes that there can be."""
     with gputrace.attribute_to(feature="f", tenant="t", model="m", variant="v", stage="s"):
         work(feature="g")
+        gputrace.outcome("solved")
+        gputrace.current().add_units(tokens=3)
         with pytest.raises(KeyError), gputrace.span("failed", attributes={"mine": 1}):
             raise KeyError
     with gputrace.span("container", hold="none"):

@@ -225,6 +225,14 @@ assert_type(current.tenant, "str | None")
 assert_type(current.call_id, "str | None")
 current.set("search", tenant="acme")
 current.feature = "search"  # type: ignore[misc]
+current.add_units(tokens=812, minutes=0.5)
+current.add_units(812)  # type: ignore[call-arg]
+
+# --- outcomes
+
+gputrace.outcome("ticket_solved")
+gputrace.outcome("ticket_solved", 2, request_id=current.call_id, feature="search")
+gputrace.outcome(value=2)  # type: ignore[call-arg]
 
 # --- lifecycle
 
@@ -239,6 +247,7 @@ gputrace.configure(
     trusted_baggage=("gputrace.feature",),
     trust=lambda scope: scope["client"] is not None,
     baggage_key="a-key-that-services-share",
+    outcomes=("ticket_solved",),
 )
 gputrace.configure(trust=True)  # type: ignore[arg-type]
 assert_type(gputrace.flush(timeout=1.0), bool)
