@@ -81,7 +81,7 @@ MUTATIONS = [
         FILE,
         "generator.asend(item)",
         "generator.asend(None)",
-        ASYNC_GENERATORS + "test_row_12_asend",
+        ASYNC_GENERATORS + "test_row_12_dd_trace_py_14399_asend",
     ),
     Mutation(
         "row 13: the scope stays with the async consumer",

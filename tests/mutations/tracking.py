@@ -58,7 +58,7 @@ MUTATIONS = [
         FILE,
         "            return type(function)(self(function.__func__))",
         "            return self(function.__func__)",
-        CALLABLES + "test_rows_21_22_static_methods_in_either_order",
+        CALLABLES + "test_sentry_python_2525_rows_21_22_static_methods_in_either_order",
     ),
     Mutation(
         "row 22: class methods become static",

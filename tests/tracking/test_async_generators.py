@@ -60,7 +60,7 @@ async def test_row_11_awaits_within_it_hold_nothing(rig) -> None:
     assert (call.held_ns, call.duration_ns) == (7, 107)
 
 
-async def test_row_12_asend() -> None:
+async def test_row_12_dd_trace_py_14399_asend() -> None:
     """The bug of DataDog/dd-trace-py 14399."""
 
     @gputrace.track
@@ -150,7 +150,7 @@ async def test_row_16_athrow(rig) -> None:
     assert rig.one().status == "error"
 
 
-async def test_row_17_under_asynccontextmanager(rig) -> None:
+async def test_row_17_dd_trace_py_18718_under_asynccontextmanager(rig) -> None:
     """With DataDog/dd-trace-py 18718, such dependencies answered with HTTP 500."""
 
     @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ from gputrace import attribution, catalogue
 
 
 @pytest.mark.usefixtures("silent")
-async def test_row_15_closed_in_another_task(traced, rig) -> None:
+async def test_row_15_opentelemetry_python_2606_closed_in_another_task(traced, rig) -> None:
     """The bug of open-telemetry/opentelemetry-python 2606: "was created in a different Context"."""
 
     @gputrace.track(operation="stream", feature="inside")

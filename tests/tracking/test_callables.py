@@ -84,7 +84,7 @@ def test_row_20_methods(rig) -> None:
 
 @pytest.mark.parametrize("name", ["static_above", "static_below"])
 @pytest.mark.parametrize("on", [Model, Model(), Larger, Larger()])
-def test_rows_21_22_static_methods_in_either_order(rig, name, on) -> None:
+def test_sentry_python_2525_rows_21_22_static_methods_in_either_order(rig, name, on) -> None:
     """The bug of getsentry/sentry-python 2525: one argument too many."""
     assert getattr(on, name)(7) == 7
     assert rig.one().operation == name.replace("_", ", ")
