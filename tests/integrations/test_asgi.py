@@ -175,7 +175,8 @@ async def test_a_server_that_cannot_send_cancels_the_request(bench: Any) -> None
     connection.lost = True
     app.state.go_on.set()
     (outcome,) = await asyncio.gather(running, return_exceptions=True)
-    assert type(outcome).__name__ == "ClientDisconnect"
+    # Older Starlettes run the response in a task group.
+    assert type(outcome).__name__ in {"ClientDisconnect", "ExceptionGroup"}
     assert bench.requests() == [("/s", "/s", "cancelled", 2)]
 
 
