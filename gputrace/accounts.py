@@ -267,7 +267,7 @@ class Totals:
         return kept
 
     def counted_as(self, metric: catalogue.Metric, attributes: dict[str, str]) -> dict[str, str]:
-        """Return the set under which an instrument counts one whose values were ``kept``: never to be changed."""
+        """Return the set under which an instrument counts one whose values were ``kept``."""
         return self.names.cap.series(metric, attributes).attributes
 
     def _show_declared(self) -> None:

@@ -19,8 +19,8 @@ HOLDS = (HOLD_STEPS, HOLD_CALL, HOLD_NONE)
 
 #: What all sites together remember: each request may bring an attribution of its own.
 _MERGED_LIMIT = 4_096
-#: The memory that each of them lies in, the oldest first.
-_merged: deque[dict[Attribution, Attribution]] = deque()
+#: Where each of it lies, the oldest first.
+_merged: deque[tuple[dict[Attribution, Attribution], Attribution]] = deque()
 
 
 class Site:
@@ -96,10 +96,10 @@ class Site:
         merged = self.merged.get(outer)
         if merged is None:
             merged = self.merged[outer] = outer.merged(self.overrides)
-            _merged.append(self.merged)
+            _merged.append((self.merged, outer))
             if len(_merged) > _MERGED_LIMIT:
-                # All that this site remembers: it holds no more than it has entries here, so the bound holds.
-                _merged.popleft().clear()
+                memory, oldest = _merged.popleft()
+                memory.pop(oldest, None)
         return merged
 
 

@@ -67,8 +67,9 @@ _STEPS = (
 #: For declared features when even their models must fold: a row from the start, and one for each status.
 _DECLARED_STEP = _Step(1.00, (catalogue.MODEL,), spares=False)
 _ROWS_OF_DECLARED = 1 + len(catalogue.CALL_STATUSES)
-#: The rest is for rows in which everything is folded: one for each combination of what is closed.
-_NAMED_SHARE = 0.96
+#: What is left, one part in so many and at least so many, is for rows in which everything is folded: one for
+#: each combination of what is closed, such as three statuses on two kinds of devices, measured or estimated.
+_REST_PART, _LEAST_REST = 25, 12
 
 
 class Series:
@@ -94,18 +95,24 @@ class _Sets:
         self.series: dict[Key, Series] = {}
         self.refused: set[int] = set()
 
-    def admitted(self, attributes: dict[str, str], step: int | None, most: int) -> Series | None:
+    def admitted(self, attributes: dict[str, str], step: int, most: int) -> Series | None:
         """Return the series of a set, new where there is room; None where it must fold further."""
-        # One tuple, not one for each item: there may be thousands of them.
-        key = (*attributes, *attributes.values())
-        series = self.series.get(key)
+        series = self.series.get(_key(attributes))
         if series is not None:
             return series
-        if step is not None and (step in self.refused or len(self.series) >= most):
+        if step in self.refused or len(self.series) >= most:
             self.refused.add(step)
             return None
-        series = self.series[key] = Series(attributes)
-        return series
+        return self.of(attributes)
+
+    def of(self, attributes: dict[str, str]) -> Series:
+        """Return the series of a set, new whether there is room or not."""
+        return self.series.setdefault(_key(attributes), Series(attributes))
+
+
+def _key(attributes: dict[str, str]) -> Key:
+    # One tuple, not one for each item: there may be thousands of them.
+    return (*attributes, *attributes.values())
 
 
 class Cap:
@@ -139,7 +146,7 @@ class Cap:
         self._declared = {name: frozenset(map(printable, values)) for name, values in declared.items()}
         for name, values in self._declared.items():
             self._kept.setdefault(name, set()).update(values)
-        named = int(set_limit * _NAMED_SHARE)
+        named = max(0, set_limit - max(set_limit // _REST_PART, _LEAST_REST))
         named_features = len(self._declared[catalogue.FEATURE]) + len(_ROWS_OF_OUR_OWN)
         reserved = _ROWS_OF_DECLARED * named_features
         room = named - min(reserved, named // 2)
@@ -181,7 +188,7 @@ class Cap:
             for name in metric.attributes
             if name in attributes or not (name in CLOSED or name == catalogue.TENANT)
         }
-        return sets.admitted(rest, None, 0) or Series(rest)
+        return sets.of(rest)
 
     def rows(
         self, metric: catalogue.Metric, rows: Iterable[tuple[dict[str, str], Number]]
