@@ -270,3 +270,22 @@ def test_series_that_requests_bring_are_forgotten():
         recorder.settle()
         assert len(recorder.settler.totals.names._remembered) <= 4_096
         assert sum(count for _, count in recorder.snapshot().calls) == 10_000
+
+
+def test_outcomes_units_and_requests_have_no_more_sets_than_an_instrument_may_have():
+    with Recorder(VirtualClock(step_ns=1)) as recorder:
+        recorder.settler.totals.apply((), 200, 40)
+        for feature, name in itertools.product("abcdefghij", repeat=2):
+            with gputrace.attribute_to(feature), gputrace.request("GET", route=f"/{name}"):
+                gputrace.outcome(name, feature=feature)
+                gputrace.current().add_units(**{name: 2})
+        shown = recorder.snapshot()
+    for rows, expected in (
+        (shown.outcomes, 100),
+        (shown.units, 200),
+        (shown.requests[catalogue.REQUESTS.name], 100),
+        (shown.requests[catalogue.REQUEST_CALLS.name], 0),
+    ):
+        assert sum(value for _, value in rows) == expected
+        assert 20 <= len(rows) <= 40
+        assert len({tuple(attributes.items()) for attributes, _ in rows}) == len(rows)

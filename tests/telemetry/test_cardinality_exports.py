@@ -106,7 +106,7 @@ class Service:
             counted = followed.series.attributes
             self.where.setdefault(key, set()).add(frozenset(counted.items()))
             given_ = {
-                catalogue.FEATURE: billed.feature,
+                catalogue.FEATURE: billed.feature or catalogue.NO_FEATURE,
                 catalogue.VARIANT: billed.variant,
                 catalogue.TENANT: billed.tenant,
                 catalogue.OPERATION: followed.call.site.operation,
@@ -220,7 +220,7 @@ def test_hindsight_850_opentelemetry_python_2700_100_000_tenants_in_random_order
             # Where sets ran out, a tenant's calls under later features are in the common row too.
             assert all(by_tenant[tenant] <= truth[tenant] for tenant in tenants[:200])
             assert len(reader.by("gputrace.calls", catalogue.FEATURE)) == 60
-            assert all(1_000 <= reader.sets_of(name) <= 1_500 < LIMIT_OF_SDK for name in CAPPED)
+            assert all(900 <= reader.sets_of(name) <= 1_500 < LIMIT_OF_SDK for name in CAPPED)
 
 
 def test_declared_features_are_exported_from_the_start(users):
