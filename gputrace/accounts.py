@@ -6,23 +6,31 @@ they are read, so that the parts always sum to the whole.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gputrace import catalogue, ledger
-from gputrace.attribution import printable
+from gputrace.cardinality import Cap
+from gputrace.cardinality_series import CallSeries
+from gputrace.settings_table import DEFAULT_SET_LIMIT, DEFAULT_VALUE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gputrace.attribution import Attribution
     from gputrace.call import Call
+    from gputrace.cardinality import Series
     from gputrace.costs import Costs
     from gputrace.devices.base import Device, EventDevice
     from gputrace.devices.host import HostDevice
 
+    Rows = list[tuple[dict[str, str], float]]
+
 NS_PER_S = 1_000_000_000
+
+#: Those whose attributes users give values to, by name.
+_OF_FEATURES = {metric.name: metric for metric in catalogue.METRICS if catalogue.FEATURE in metric.attributes}
 
 #: An event of a call on a device: (ns, 0 for a stop or 1 for a start, sequence of the lane, lane).
 DeviceEvent = tuple[int, int, int, Any]
@@ -172,15 +180,6 @@ class HostAccount(Account):
         }
 
 
-class Series:
-    """One set of metric attributes; compared by identity."""
-
-    __slots__ = ("attributes",)
-
-    def __init__(self, attributes: dict[str, str]) -> None:
-        self.attributes = attributes
-
-
 @dataclass
 class Snapshot:
     """What the instruments show, all taken at one instant.
@@ -209,72 +208,72 @@ class Snapshot:
 
 
 class Totals:
-    """Counters by series. Values keep their names: the first so many of each attribute, later ones fold.
+    """Counters by series, as many as the cap lets there be.
 
     Args:
         metric_attributes: Attributes on metrics beyond the defaults, such as ``tenant``.
         value_limit: Distinct values kept of each attribute.
+        set_limit: Attribute sets of an instrument.
+        features: Features that keep their names and are shown from the start, as 0.
+        models: Models likewise.
+        cap: One that is in use already, as in a forked child, whose metric readers know its names.
+
+    Attributes:
+        names: Which series calls are counted under.
+        folded: Values of finished calls that were counted as ``__other__``.
+        time: Scaled charge by series.
+        calls: Finished calls by series.
+        unmeasured: Calls that could not be timed, by reason.
+        lost: Records that could not be delivered, by reason.
     """
 
-    def __init__(self, metric_attributes: tuple[str, ...] = (), value_limit: int = 200) -> None:
-        self.apply(metric_attributes, value_limit)
-        self._values: dict[str, set[str]] = {}
-        self._series: dict[tuple[tuple[str, str], ...], Series] = {}
+    def __init__(  # noqa: PLR0913 - one argument a setting
+        self,
+        metric_attributes: tuple[str, ...] = (),
+        value_limit: int = DEFAULT_VALUE_LIMIT,
+        set_limit: int = DEFAULT_SET_LIMIT,
+        features: tuple[str, ...] = (),
+        models: tuple[str, ...] = (),
+        *,
+        cap: Cap | None = None,
+    ) -> None:
+        self.names = CallSeries(cap or Cap())
         self.folded = 0
         self.time: dict[Series, int] = {}
-        self.calls: dict[Series, int] = {}
+        self.calls: defaultdict[Series, int] = defaultdict(int)
         self.unmeasured: dict[str, int] = {}
         self.lost: dict[str, int] = {}
         #: Adds to a snapshot what others count beside the calls, under the same lock.
         self.count_more: Callable[[Snapshot], None] | None = None
+        self.apply(metric_attributes, value_limit, set_limit, features, models)
+        self._show_declared()
 
-    def apply(self, metric_attributes: tuple[str, ...], value_limit: int) -> None:
+    def apply(
+        self,
+        metric_attributes: tuple[str, ...],
+        value_limit: int,
+        set_limit: int = DEFAULT_SET_LIMIT,
+        features: tuple[str, ...] = (),
+        models: tuple[str, ...] = (),
+    ) -> None:
         """Use other settings from here on; what was counted stays where it is."""
-        self._with_tenant = "tenant" in metric_attributes
-        self._value_limit = value_limit
-        # What sites remember was made for other totals, or under other settings.
-        self._validity = object()
+        self.names.cap.apply(value_limit, set_limit, features, models)
+        self.names.apply(metric_attributes, features, models)
 
     def kept(self, name: str, value: str) -> str:
         """Return a value under which an attribute is counted: its own while there is room."""
-        values = self._values.setdefault(name, set())
-        if value in values:
-            return value
-        value = printable(value)
-        if value in values:
-            return value
-        if len(values) < self._value_limit:
-            values.add(value)
-            return value
-        self.folded += 1
-        return catalogue.OTHER
+        kept = self.names.cap.value(name, value)
+        self.folded += kept == catalogue.OTHER
+        return kept
 
-    def _interned(self, attributes: dict[str, str]) -> Series:
-        key = tuple(attributes.items())
-        series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = Series(attributes)
-        return series
+    def counted_as(self, metric: catalogue.Metric, attributes: dict[str, str]) -> dict[str, str]:
+        """Return the set under which an instrument counts one whose values were ``kept``."""
+        return self.names.cap.series(metric, attributes).attributes
 
-    def attributes_of(
-        self, call: Call, attribution: Attribution, account: Account | None, *, estimated: bool
-    ) -> dict[str, str]:
-        """Return the metric attributes of a call on a device."""
-        given = {
-            catalogue.FEATURE: attribution.feature or catalogue.NO_FEATURE,
-            catalogue.OPERATION: call.site.operation,
-            catalogue.MODEL: attribution.model,
-            catalogue.VARIANT: attribution.variant,
-            catalogue.STAGE: attribution.stage,
-            catalogue.TENANT: attribution.tenant if self._with_tenant else None,
-        }
-        attributes = {name: self.kept(name, value) for name, value in given.items() if value is not None}
-        if account is not None:
-            attributes[catalogue.TIME_SOURCE] = "estimated" if estimated else account.device.source
-            attributes[catalogue.HW_TYPE] = account.device.type
-            if account.device.name:
-                attributes[catalogue.HW_NAME] = account.device.name
-        return attributes
+    def _show_declared(self) -> None:
+        for time, calls in self.names.take_declared():
+            self.time.setdefault(time, 0)
+            self.calls.setdefault(calls, 0)
 
     def time_series(
         self, call: Call, account: Account, *, estimated: bool, billed: Attribution | None = None
@@ -287,36 +286,21 @@ class Totals:
             estimated: The time is.
             billed: Who is, where that is not the call's own attribution.
         """
-        billed = call.attribution if billed is None else billed
-        key = (billed, account, estimated, self._validity)
-        series = call.site.series.get(key)
-        if series is None:
-            attributes = self.attributes_of(call, billed, account, estimated=estimated)
-            series = self._cache(call, key, attributes)
-            self.time.setdefault(series, 0)
-        return series
+        return self.names.of_time(
+            call, account, call.attribution if billed is None else billed, estimated=estimated
+        )
 
     def call_series(self, call: Call, account: Account | None, status: str) -> Series:
-        """Return the series under which a finished call is counted."""
-        key = (call.attribution, account, status, self._validity)
-        series = call.site.series.get(key)
-        if series is None:
-            attributes = self.attributes_of(call, call.attribution, account, estimated=False)
-            series = self._cache(call, key, {**attributes, catalogue.STATUS: status})
-            self.calls.setdefault(series, 0)
-        return series
-
-    def _cache(self, call: Call, key: tuple[Any, ...], attributes: dict[str, str]) -> Series:
-        cache = call.site.series
-        if len(cache) >= self._value_limit * 8:
-            cache.clear()
-        series = cache[key] = self._interned(attributes)
+        """Return the series under which a finished call is counted, and count what was folded for it."""
+        series, folded = self.names.of_call(call, account, status)
+        self.folded += folded
         return series
 
     def snapshot(
         self, accounts: list[Account], publisher: str, queue_length: int, costs: Costs | None = None
     ) -> Snapshot:
         """Return all counters, rounded."""
+        self._show_declared()
         shown = Snapshot(queue_length=queue_length, folded=self.folded)
         scale = ledger.SCALE * NS_PER_S
         shown.feature_time_s = [(series.attributes, total / scale) for series, total in self.time.items()]
@@ -328,7 +312,7 @@ class Totals:
                 for state, spent_ns in account.states_ns().items()
             ]
         if costs is not None:
-            shown.feature_cost = costs.by_feature()
+            shown.feature_cost = self.names.cap.rows(catalogue.FEATURE_COST, costs.by_feature())
             shown.device_cost = costs.by_state(devices)
             shown.device_price = costs.prices(devices)
             shown.unpriced_s = costs.unpriced_s(devices)
@@ -341,3 +325,10 @@ class Totals:
             ({catalogue.LOSS_REASON: reason}, count) for reason, count in self.unmeasured.items()
         ]
         return shown
+
+    def bounded(self, rows: dict[str, Rows]) -> dict[str, Rows]:
+        """Return rows by the name of their metric, with no more sets than an instrument may have."""
+        return {
+            name: self.names.cap.rows(_OF_FEATURES[name], of_one) if name in _OF_FEATURES else of_one
+            for name, of_one in rows.items()
+        }

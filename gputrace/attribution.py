@@ -52,15 +52,20 @@ class Attribution:
 
     __slots__ = FIELDS
 
-    feature: str | None
-    tenant: str | None
-    model: str | None
-    variant: str | None
-    stage: str | None
-
-    def __init__(self, **fields: str | None) -> None:
-        for name in FIELDS:
-            setattr(self, name, fields.get(name))
+    def __init__(
+        self,
+        feature: str | None = None,
+        tenant: str | None = None,
+        model: str | None = None,
+        variant: str | None = None,
+        stage: str | None = None,
+    ) -> None:
+        # One by one: every request makes some of these.
+        self.feature = feature
+        self.tenant = tenant
+        self.model = model
+        self.variant = variant
+        self.stage = stage
 
     def merged(self, overrides: Mapping[str, str]) -> Attribution:
         """Return the combination in which ``overrides`` win field by field."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from gputrace.devices import cuda
@@ -16,7 +17,10 @@ HOLD_CALL = "call"
 HOLD_NONE = "none"
 HOLDS = (HOLD_STEPS, HOLD_CALL, HOLD_NONE)
 
-_MERGED_LIMIT = 512
+#: What all sites together remember: each request may bring an attribution of its own.
+_MERGED_LIMIT = 4_096
+#: Where each of it lies, the oldest first.
+_merged: deque[tuple[dict[Attribution, Attribution], Attribution]] = deque()
 
 
 class Site:
@@ -41,7 +45,6 @@ class Site:
         "merged",
         "operation",
         "overrides",
-        "series",
         "streams",
         "weight",
     )
@@ -73,8 +76,6 @@ class Site:
         self.attributes = dict(attributes or {})
         self.code_function = code_function
         self.merged: dict[Attribution, Attribution] = {}
-        #: Cache of the settler: metric attributes by (attribution, device).
-        self.series: dict[Any, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what was given and leave the caches behind: they hold identities."""
@@ -94,9 +95,11 @@ class Site:
         """Return what a call made through this site inside ``outer`` is billed to."""
         merged = self.merged.get(outer)
         if merged is None:
-            if len(self.merged) >= _MERGED_LIMIT:
-                self.merged.clear()
             merged = self.merged[outer] = outer.merged(self.overrides)
+            _merged.append((self.merged, outer))
+            if len(_merged) > _MERGED_LIMIT:
+                memory, oldest = _merged.popleft()
+                memory.pop(oldest, None)
         return merged
 
 

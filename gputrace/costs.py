@@ -16,7 +16,8 @@ from gputrace.telemetry import spans
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gputrace.accounts import Account, Series
+    from gputrace.accounts import Account
+    from gputrace.cardinality import Series
     from gputrace.prices import PriceBook
     from gputrace.prices_rows import Price
     from gputrace.prices_timeline import Amount

@@ -8,9 +8,10 @@ from gputrace.devices import cuda, selection
 from gputrace.devices.base import DeviceLostError, NotReadableError
 
 if TYPE_CHECKING:
-    from gputrace.accounts import Account, Series
+    from gputrace.accounts import Account
     from gputrace.batching import Batch
     from gputrace.call import Call
+    from gputrace.cardinality import Series
 
 #: Kinds of events, in the order in which those of one instant come.
 STOP, START = 0, 1

@@ -12,7 +12,7 @@ from gputrace.hardware_published import split_name
 from gputrace.node_union import Pieces
 
 if TYPE_CHECKING:
-    from gputrace.accounts import Series
+    from gputrace.cardinality import Series
     from gputrace.hardware_published import Told
 
     Rows = list[tuple[dict[str, str], float]]

@@ -13,6 +13,7 @@ from opentelemetry.metrics import _internal as metrics_internal
 
 from gputrace import baggage, call as calls, faults, outcomes
 from gputrace.accounts import Snapshot
+from gputrace.cardinality import Cap
 from gputrace.lifecycle_runtime import Runtime, destinations, report_lost
 from gputrace.telemetry import spans
 from gputrace.telemetry.users import UsersProviders, meter_provider, tracer_provider
@@ -42,6 +43,8 @@ class Process:
         instruments: On the global meter provider, which takes each name only once.
         configured: What ``configure`` was called with.
         inherited: What a forked child sets up again at its first call.
+        cap: The names on metrics. For the life of the process, and of a forked child too: the user's metric
+            readers go on with what they know, and may come to know no more than so many.
         stopped: ``shutdown`` was called.
     """
 
@@ -53,6 +56,7 @@ class Process:
         self.instruments: Instruments | None = None
         self.configured: Settings | None = None
         self.inherited: Settings | None = None
+        self.cap = Cap()
         self.stopped = False
         self._at_exit = at_exit
         # Providers that were shut down: globals to be replaced, not respected.
@@ -103,7 +107,7 @@ class Process:
         baggage.use(chosen)
         runtime = self.runtime or self._parked
         if runtime is None:
-            runtime = Runtime(chosen, self.users, self.own, self.instruments)
+            runtime = Runtime(chosen, self.users, self.own, self.instruments, self.cap)
         elif runtime.settings != chosen:
             runtime.apply(chosen)
         running = self.runtime is not None

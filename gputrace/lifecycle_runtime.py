@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from gputrace.accounts import Snapshot
     from gputrace.call import Call
+    from gputrace.cardinality import Cap
     from gputrace.costs import Costs
     from gputrace.following import Followed
     from gputrace.hardware import Hardware
@@ -112,6 +113,7 @@ class Runtime:
         users: The program's own providers.
         own: Those that gputrace made, where any were missing.
         instruments: Those of this process, once there are any: a meter takes a name only once.
+        cap: The names that metrics have in this process.
 
     Attributes:
         settings: ``chosen``.
@@ -128,16 +130,24 @@ class Runtime:
         users: UsersProviders,
         own: OwnProviders | None,
         instruments: Instruments | None,
+        cap: Cap,
     ) -> None:
         self.settings = chosen
         self.own = own
         self.on_settled: Callable[[], None] = lambda: None
         self._users = users
         selection.choose()
-        totals = Totals(chosen.metric_attributes, chosen.value_limit)
+        totals = Totals(
+            chosen.metric_attributes,
+            chosen.value_limit,
+            chosen.set_limit,
+            chosen.features,
+            chosen.models,
+            cap=cap,
+        )
         self.settler = Settler(totals, self._settled, hardware=open_hardware(chosen))
         self.settler.use_prices(open_costs(chosen))
-        self.outcomes = Outcomes(totals.kept, chosen.metric_attributes, chosen.outcomes)
+        self.outcomes = Outcomes(totals, chosen.metric_attributes, chosen.outcomes)
         totals.count_more = self.outcomes.show
         self.instruments = instruments or Instruments(self._snapshot)
 
@@ -146,7 +156,9 @@ class Runtime:
         if chosen.prices != self.settings.prices:
             self.settler.use_prices(open_costs(chosen))
         self.settings = chosen
-        self.settler.totals.apply(chosen.metric_attributes, chosen.value_limit)
+        self.settler.totals.apply(
+            chosen.metric_attributes, chosen.value_limit, chosen.set_limit, chosen.features, chosen.models
+        )
         self.outcomes.apply(chosen.metric_attributes, chosen.outcomes)
 
     def start(self) -> None:

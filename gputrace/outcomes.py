@@ -17,9 +17,9 @@ from gputrace.outcomes_values import checked_amount, checked_name
 from gputrace.telemetry import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from gputrace.accounts import Snapshot
+    from gputrace.accounts import Snapshot, Totals
     from gputrace.attribution import Attribution
 
 #: Identities are short; what is longer came from elsewhere.
@@ -31,6 +31,7 @@ _WAITING_EVENTS = 10_000
 
 _COUNTING = faults.contained("count an outcome or units of work")
 
+_METRICS = {metric.name: metric for metric in (catalogue.OUTCOMES, catalogue.UNITS)}
 _NAME_ATTRIBUTE = {
     catalogue.OUTCOMES.name: catalogue.OUTCOME_NAME,
     catalogue.UNITS.name: catalogue.UNIT_NAME,
@@ -78,18 +79,18 @@ class Outcomes:
     """The outcomes and units of a process.
 
     Args:
-        kept: Returns the name under which the value of an attribute goes on metrics.
+        totals: Caps the names that go on metrics, and how many sets there are of them.
         metric_attributes: Attributes on metrics beyond the defaults.
         declared: Outcomes that are shown as 0 from the start.
     """
 
     def __init__(
         self,
-        kept: Callable[[str, str], str],
+        totals: Totals,
         metric_attributes: tuple[str, ...] = (),
         declared: Iterable[str] = (),
     ) -> None:
-        self._kept = kept
+        self._totals = totals
         self._queue: deque[tuple[Counted, float]] = deque()
         self._sums: dict[Counted, float] = {}
         self._series: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
@@ -179,11 +180,13 @@ class Outcomes:
         with self._lock:
             sums, self._sums = self._sums, {}
         for counted, amount in sums.items():
-            key = (counted.metric, tuple(self._attributes(counted).items()))
+            metric = _METRICS[counted.metric]
+            attributes = self._totals.counted_as(metric, self._attributes(counted))
+            key = (metric.name, tuple(attributes.items()))
             self._series[key] = self._series.get(key, 0) + amount
         rows = {catalogue.OUTCOMES.name: shown.outcomes, catalogue.UNITS.name: shown.units}
-        for (metric, attributes), total in self._series.items():
-            rows[metric].append((dict(attributes), float(total)))
+        for (name, named), total in self._series.items():
+            rows[name].append((dict(named), float(total)))
 
     def _attributes(self, counted: Counted) -> dict[str, str]:
         given = {
@@ -191,7 +194,7 @@ class Outcomes:
             catalogue.TENANT: counted.tenant,
             _NAME_ATTRIBUTE[counted.metric]: counted.name,
         }
-        return {name: self._kept(name, value) for name, value in given.items() if value is not None}
+        return {name: self._totals.kept(name, value) for name, value in given.items() if value is not None}
 
     def tell(self) -> None:
         """Record the outcomes whose request is another process's as spans; not on the user's thread."""

@@ -190,13 +190,13 @@ class Settler:
             if self.hardware is None:
                 accounts = list(self.accounts.values())
                 shown = self.totals.snapshot(accounts, publisher, queue_length, self._charges.costs)
-                shown.requests = self._requests.rows()
+                shown.requests = self.totals.bounded(self._requests.rows())
                 return shown
             shown = self.totals.snapshot(
                 self.hardware.accounts(), publisher, queue_length, self._charges.costs
             )
-            shown.requests = self._requests.rows()
-            shown.readings = self.hardware.rows(publisher)
+            shown.requests = self.totals.bounded(self._requests.rows())
+            shown.readings = self.totals.bounded(self.hardware.rows(publisher))
             return shown
 
     # --- one tick ----------------------------------------------------------

@@ -37,7 +37,7 @@ class Requests:
     """The requests that are followed, and the totals of those that are settled.
 
     Args:
-        totals: Caps the names of routes.
+        totals: Caps the names of routes, and how many sets there are of them.
     """
 
     def __init__(self, totals: Totals) -> None:
@@ -103,9 +103,10 @@ class Requests:
                 catalogue.VARIANT: billed.variant,
                 catalogue.STAGE: billed.stage,
             }
-            key = tuple(
-                (name, self._totals.kept(name, value)) for name, value in given.items() if value is not None
-            )
+            kept = {
+                name: self._totals.kept(name, value) for name, value in given.items() if value is not None
+            }
+            key = tuple(self._totals.counted_as(catalogue.BATCH_MEMBERS, kept).items())
             self._members[key] = self._members.get(key, 0) + 1
             if one.awaited and one.request is not None:
                 one.awaited = False
@@ -130,13 +131,13 @@ class Requests:
     def _tell(self, request: Request) -> Measured:
         call = request.call
         route = request.route or call.site.operation
-        given = {
+        kept = {
             catalogue.HTTP_ROUTE: self._totals.kept(catalogue.HTTP_ROUTE, route),
             catalogue.FEATURE: self._totals.kept(
                 catalogue.FEATURE, call.attribution.feature or catalogue.NO_FEATURE
             ),
         }
-        key = tuple(given.items())
+        key = tuple(self._totals.counted_as(catalogue.REQUEST_TIME, kept).items())
         status = call.status or "ok"
         self._counts[key, status] = self._counts.get((key, status), 0) + 1
         self._calls[key] = self._calls.get(key, 0) + request.calls

@@ -96,7 +96,7 @@ class Recorder:
         totals = Totals(self._metric_attributes)
         self.settler = Settler(totals, self._keep)
         calls.record(self.settler.queue)
-        self.outcomes = outcomes.Outcomes(totals.kept, self._metric_attributes)
+        self.outcomes = outcomes.Outcomes(totals, self._metric_attributes)
         totals.count_more = self.outcomes.show
         outcomes.record(self.outcomes)
         return self

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from gputrace import catalogue, ledger, node_handover
-from gputrace.accounts import Account, Series
+from gputrace.accounts import Account
+from gputrace.cardinality import Series
 from gputrace.devices.nvml import NvmlSampler
 from gputrace.devices.readings import Reading
 from gputrace.hardware import Hardware

@@ -79,6 +79,33 @@ def test_a_price_change_within_a_call_splits_its_cost(clock: VirtualClock, tmp_p
     assert cost_by(shown.device_cost, catalogue.DEVICE_STATE)["charged"] == expected
 
 
+def test_a_second_currency_makes_no_more_sets_than_an_instrument_may_have(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    """It doubles the sets of the cost: those that were shown keep their names, the others are summed."""
+    changed = BOOK + "valid_until = 2026-09-21T15:00:00Z\n" + BOOK.replace("USD", "EUR")
+    changed += "valid_from = 2026-09-21T15:00:00Z\n"
+    with Recorder(clock) as recorder:
+        recorder.settler.totals.apply((), 200, 60)
+        priced(recorder, tmp_path / "prices.toml", changed)
+        shown = []
+        for _ in range(2):
+            for number in range(30):
+                with gputrace.span("work", feature=f"feature-{number}"):
+                    clock.advance(HOUR_NS // 40)
+            shown.append(recorder.snapshot().feature_cost)
+    before, after = ({tuple(attributes.items()): value for attributes, value in rows} for rows in shown)
+    assert all(after[key] >= value for key, value in before.items())
+    assert len(before) < len(after) <= 60
+    dollars, euros = (
+        sum(value for key, value in after.items() if (catalogue.CURRENCY, currency) in key)
+        for currency in ("USD", "EUR")
+    )
+    assert dollars + euros == pytest.approx(1.5 * 3)
+    assert dollars == pytest.approx(3 * (46 * 60 + 40) / 3_600)
+    assert any((catalogue.FEATURE, catalogue.OTHER) in key for key in after)
+
+
 def test_without_a_price_there_is_time_and_no_cost(clock: VirtualClock, tmp_path: Path) -> None:
     with Recorder(clock) as recorder:
         priced(recorder, tmp_path / "prices.toml", BOOK.replace('"*"', '"another device"'))

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gputrace import catalogue, ledger
-from gputrace.accounts import Series
+from gputrace.accounts import Totals
+from gputrace.cardinality import Series
 from gputrace.devices.energy import EnergySplit
 from gputrace.devices.readings import Reading, split_time
+from gputrace.hardware import Hardware
 from gputrace.hardware_features import FeatureReadings, Stretch, _within
 from gputrace.hardware_published import NodeDevice, PublishedDevice, Told
+from gputrace.settler import Settler
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -55,13 +58,13 @@ def hold(features, start_ns, end_ns, *shares):
 
 
 def a_period(  # noqa: PLR0913 - what a period is told by
-    start_ns, end_ns, charged_ns, busy_ns=S, *, drawn_uj=None, any_missed=False
+    start_ns, end_ns, charged_ns, busy_ns=S, *, drawn_uj=None, any_missed=False, estimated=False
 ):
     """What is told of a period in which the processes of the node together held so much."""
     reading = Reading(GPU, start_ns, end_ns, busy_ns, energy_uj=drawn_uj, energy_source="counter")
     energy = None
     if drawn_uj is not None:
-        energy = EnergySplit({"charged": drawn_uj}, 0, 0, 0, estimated=False)
+        energy = EnergySplit({"charged": drawn_uj}, 0, 0, 0, estimated=estimated)
     split = split_time(end_ns - start_ns, charged_ns, busy_ns)
     return Told(start_ns, end_ns, split, reading, energy, any_missed=any_missed)
 
@@ -258,3 +261,27 @@ def test_what_waits_for_a_reading_is_bounded():
     # Of a period of which only the end is remembered, the end is what counts.
     features.told(GPU, a_period(0, 9_000 * MS, 9_000 * MS, drawn_uj=1_000), alone=True)
     assert energy_uj(features) == {("search", None): 1_000}
+
+
+def test_energy_has_no_more_sets_than_an_instrument_may_have(tmp_path):
+    """It is told apart further than time is: by how it was shared."""
+    hardware = Hardware("a", 0, environment={"GPUTRACE_NODE_DIR": str(tmp_path)})
+    settler = Settler(Totals(set_limit=60), hardware=hardware)
+    features = hardware._features
+    many = [series(f"feature-{number}", **{catalogue.OPERATION: "work"}) for number in range(30)]
+    shown = []
+    for number, estimated in enumerate((True, False)):
+        start_ns = number * S
+        hold(features, start_ns, start_ns + S, *[(one, S // 30) for one in many])
+        features.told(
+            GPU, a_period(start_ns, start_ns + S, S, drawn_uj=30_000_000, estimated=estimated), alone=True
+        )
+        shown.append(settler.snapshot().readings[catalogue.FEATURE_ENERGY.name])
+    before, after = ({tuple(attributes.items()): value for attributes, value in rows} for rows in shown)
+    assert sum(before.values()) == pytest.approx(30)
+    assert sum(after.values()) == pytest.approx(60)
+    assert len(before) < len(after) <= 60
+    assert len(features.rows()[catalogue.FEATURE_ENERGY.name]) == 60
+    assert all(after[key] >= value for key, value in before.items())
+    assert any((catalogue.FEATURE, catalogue.OTHER) in key for key in after)
+    hardware.node.forget()

@@ -36,6 +36,7 @@ LEVELS: tuple[frozenset[str], ...] = (
         {
             "accounts",
             "batching",
+            "cardinality",
             "costs",
             "following",
             "hardware",

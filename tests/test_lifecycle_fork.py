@@ -397,3 +397,43 @@ with ThreadPoolExecutor(1) as pool:
 wait(fork(work))
 """
     )
+
+
+def test_names_are_those_of_the_parent(run_python):
+    """Its metric readers go on in the child, where names of its own would come on top of the parent's."""
+    result = run_python(
+        PROGRAM
+        + """
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider([reader]))
+
+def calls():
+    gputrace.flush()
+    found = {}
+    for metric in reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics:
+        if metric.name == "gputrace.call.duration":
+            for point in metric.data.data_points:
+                name = point.attributes["gputrace.operation"]
+                found[name] = found.get(name, 0) + point.count
+    return found
+
+def child():
+    for name in ("c", "b", "a"):
+        named(name)
+    print(calls(), flush=True)
+
+for name in ("a", "b", "c"):
+    named(name)
+print(calls(), flush=True)
+wait(fork(child))
+""",
+        GPUTRACE_ATTRIBUTE_VALUE_LIMIT="2",
+    )
+    # The SDK's own histograms go on from what the parent counted.
+    assert result.stdout.splitlines() == [
+        "{'a': 1, 'b': 1, '__other__': 1}",
+        "{'a': 2, 'b': 2, '__other__': 2}",
+    ]

@@ -35,16 +35,19 @@ if TYPE_CHECKING:
 
 _BOUNDS = catalogue.DURATION_BUCKETS_S
 
+#: Names and values of attributes, in one tuple: there may be thousands of series.
+Key = tuple[str, ...]
 #: The series, by metric name and attributes, that a reader has seen.
-Shown = set[tuple[str, tuple[tuple[str, str], ...]]]
+Shown = set[tuple[str, Key]]
 
 
 class _Row:
     """Counts of one series by bucket, with sum, extremes and the last exemplar, in seconds."""
 
-    __slots__ = ("buckets", "count", "exemplar", "maximum", "minimum", "total")
+    __slots__ = ("attributes", "buckets", "count", "exemplar", "maximum", "minimum", "total")
 
-    def __init__(self) -> None:
+    def __init__(self, attributes: Mapping[str, str]) -> None:
+        self.attributes = attributes
         self.buckets = [0] * (len(_BOUNDS) + 1)
         self.count = 0
         self.total = 0.0
@@ -78,7 +81,7 @@ class HistogramTable:
         """Begin anew in a forked child."""
         # A signal handler that flushes may interrupt a record on its own thread.
         self._lock = threading.RLock()
-        self._rows: list[dict[tuple[tuple[str, str], ...], _Row]] = [{} for _ in self._metrics]
+        self._rows: list[dict[Key, _Row]] = [{} for _ in self._metrics]
         self._start_ns = time.time_ns()
 
     def record(
@@ -87,17 +90,17 @@ class HistogramTable:
         """Record one value for each histogram.
 
         Args:
-            attributes: Metric attributes.
+            attributes: Metric attributes; kept, so never to be changed.
             values: One for each of ``metrics``, s; None where there is none.
             span: The sampled span that it was measured in, for the exemplar.
         """
-        key = tuple(attributes.items())
+        key = (*attributes, *attributes.values())
         with self._lock:
             for rows, value in zip(self._rows, values, strict=True):
                 if value is not None:
                     row = rows.get(key)
                     if row is None:
-                        row = rows.setdefault(key, _Row())
+                        row = rows.setdefault(key, _Row(attributes))
                     row.record(value, span)
 
     def read(self, shown: Shown) -> list[Metric]:
@@ -122,17 +125,17 @@ class HistogramTable:
     def _points(
         self,
         name: str,
-        rows: Mapping[tuple[tuple[str, str], ...], _Row],
+        rows: Mapping[Key, _Row],
         shown: Shown,
     ) -> list[HistogramDataPoint]:
         points = []
         now_ns = time.time_ns()
         for key, row in rows.items():
-            seen = row if (name, key) in shown else _Row()
+            seen = row if (name, key) in shown else _Row(row.attributes)
             shown.add((name, key))
             points.append(
                 HistogramDataPoint(
-                    attributes=dict(key),
+                    attributes=dict(row.attributes),
                     start_time_unix_nano=self._start_ns,
                     time_unix_nano=now_ns,
                     count=seen.count,

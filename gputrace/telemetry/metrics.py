@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gputrace.call import Call
 
     Rows = list[tuple[dict[str, str], float]] | list[tuple[dict[str, str], int]]
-    Key = tuple[str, frozenset[tuple[str, str]]]
+    Key = tuple[str, ...]
 
 _OBSERVING = faults.contained("show a metric")
 _FRAMES_TO_READER = 8
@@ -131,9 +131,7 @@ class Instruments:
         """Tell whether one more collection would show every reader the value of every series."""
         snapshot = self.take_snapshot()
         current = {
-            (name, frozenset(attributes.items()))
-            for name, rows_of in self._counters
-            for attributes, _ in rows_of(snapshot)
+            _key(name, attributes) for name, rows_of in self._counters for attributes, _ in rows_of(snapshot)
         }
         readers = list(self._shown.values())
         return bool(readers) and all(shown.series >= current for shown in readers)
@@ -199,7 +197,7 @@ class Instruments:
         last = bool(getattr(reader, "_shutdown", False))
         observations = []
         for attributes, value in rows:
-            key = (name, frozenset(attributes.items()))
+            key = _key(name, attributes)
             if key in shown.series or last or not value:
                 shown.owed.discard(key)
             else:
@@ -208,6 +206,11 @@ class Instruments:
             shown.series.add(key)
             observations.append(Observation(value, attributes))
         return observations
+
+
+def _key(name: str, attributes: dict[str, str]) -> Key:
+    # One tuple, not one for each item: readers are shown thousands of series.
+    return (name, *attributes, *attributes.values())
 
 
 def _requests_of(metric: catalogue.Metric) -> Callable[[Snapshot], Rows]:
