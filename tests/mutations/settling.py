@@ -86,13 +86,6 @@ MUTATIONS = [
         OF_SETTLER + "test_a_container_holds_nothing_and_its_children_belong_to_one_owner",
     ),
     Mutation(
-        "settling: later values of an attribute keep their names too",
-        ACCOUNTS,
-        "if len(values) < self._value_limit:",
-        "if True:",
-        OF_SETTLER + "test_metric_attribute_values_are_capped",
-    ),
-    Mutation(
         "cost: a price change within a call is not noticed",
         COSTS,
         "            bill.add(self._book.split(device, start_wall_ns, end_wall_ns, amount))\n"
