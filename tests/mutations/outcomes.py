@@ -106,7 +106,7 @@ MUTATIONS = [
     Mutation(
         "outcomes: names are not capped",
         OUTCOMES,
-        "return {name: self._kept(name, value) for name",
+        "return {name: self._totals.kept(name, value) for name",
         "return {name: value for name",
         COUNTED + "test_names_beyond_the_limit_fold_and_nothing_is_lost",
     ),
