@@ -116,7 +116,8 @@ else
 endif
 
 # Whole processes in real time: what they rest on is tested with the lower bounds one by one.
-WHOLE := tests/integration tests/benchmarks tests/test_soak.py tests/test_hardware_exports.py
+WHOLE := tests/integration tests/benchmarks tests/test_soak.py tests/test_hardware_exports.py \
+  $(wildcard tests/cli/test_doctor*.py tests/cli/test_run*.py) tests/test_cardinality_memory.py
 test-oldest: .venv-oldest/.made ## the unit tests with every dependency at its lower bound
 	GPUTRACE_REQUIRE= .venv-oldest/bin/python -m pytest $(addprefix --ignore=,$(WHOLE)) $(ARGS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import contextlib
 import socket
 import threading
@@ -349,6 +350,11 @@ print(done, time.monotonic() - began < 5)
     assert result.stdout == "False True\n"
 
 
+def in_turn(values):
+    """Without those that came again: on a slow machine another export may lie in between."""
+    return [value for value, _ in itertools.groupby(values)]
+
+
 @pytest.mark.parametrize("own", ["gputrace.configure()", "set_providers()"])
 def test_a_flush_exports_values_and_not_only_first_zeros(run_python, read_files, own):
     """Also of a series that is new between two collections; the process leaves right after it."""
@@ -358,10 +364,10 @@ def test_a_flush_exports_values_and_not_only_first_zeros(run_python, read_files,
     run_python(WORK + USERS + program)
     if own == "set_providers()":
         assert exported(run_python, "span") == ["work UNSET"]
-        assert exported(run_python, "calls") == ["0", "1"]
+        assert in_turn(exported(run_python, "calls")) == ["0", "1"]
     else:
         files = read_files(run_python.folder / "gputrace-data")
-        assert list(files.values("gputrace.calls").values()) == [[0, 1]]
+        assert [in_turn(values) for values in files.values("gputrace.calls").values()] == [[0, 1]]
         assert len(files.spans) == 1
 
 
