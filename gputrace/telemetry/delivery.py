@@ -115,6 +115,7 @@ class CountedMetricExporter(MetricExporter):
         self.histograms: HistogramTable | None = None
         self.undelivered = 0
         self.muted = False
+        self._ended = False
         self.on_exported: Callable[[], None] = lambda: None
 
     @property
@@ -129,6 +130,7 @@ class CountedMetricExporter(MetricExporter):
     def reset(self) -> None:
         """Begin anew in a forked child."""
         self._inner = None
+        self._ended = False
         self._shown = set()
         self.undelivered = 0
 
@@ -136,7 +138,8 @@ class CountedMetricExporter(MetricExporter):
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
     ) -> MetricExportResult:
         """Export one collection."""
-        if self.muted:
+        # The reader's own last collection may come after its shutdown gave it up: all of it was said before.
+        if self.muted or self._ended:
             return MetricExportResult.SUCCESS
         if self._inner is None:
             self._inner = self._make()
@@ -156,8 +159,9 @@ class CountedMetricExporter(MetricExporter):
         return self._inner is None or self._inner.force_flush(timeout_millis)
 
     def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
-        """Shut the exporter down."""
-        if self._inner is not None:
+        """Shut the exporter down, once."""
+        if self._inner is not None and not self._ended:
+            self._ended = True
             self._inner.shutdown(timeout_millis=timeout_millis)
 
 
