@@ -11,6 +11,7 @@ from opentelemetry import trace as trace_api
 
 from gputrace import attribution, call as calls, catalogue, faults
 from gputrace.attribution import Attribution, tolerated_fields
+from gputrace.call_blocks import OpenCalls
 from gputrace.call_site import HOLD_STEPS, Site, checked_options
 from gputrace.devices.energy import apportion
 from gputrace.requests import Request
@@ -218,7 +219,7 @@ class batch:  # noqa: N801 - used like a function
             weights come with requests: wrong ones are reported once, and count as nobody and equal.
     """
 
-    __slots__ = ("_batches", "_given", "_padding", "_site")
+    __slots__ = ("_calls", "_given", "_padding", "_site")
 
     def __init__(  # noqa: PLR0913 - as span()
         self,
@@ -239,7 +240,7 @@ class batch:  # noqa: N801 - used like a function
         self._site = _site(operation, fields, hold, devices, streams, attributes)
         self._given = _read(members, weights)
         self._padding = padding
-        self._batches: list[Call] = []
+        self._calls = OpenCalls()
 
     def __enter__(self) -> Call:
         call = calls.enter(self._site, batch=Batch(*self._given))
@@ -247,13 +248,13 @@ class batch:  # noqa: N801 - used like a function
             call.span.set_attribute(catalogue.BATCH_SIZE, len(self._given[0]))
             if self._padding is not None:
                 call.span.set_attribute(catalogue.BATCH_PADDING, self._padding)
-        self._batches.append(call)
+        self._calls.entered(call)
         return call
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        calls.leave(self._batches.pop(), error, block=True)
+        calls.leave(self._calls.left(), error, block=True)
 
     async def __aenter__(self) -> Call:
         return self.__enter__()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputrace import call as calls, call_closing, ledger
 from gputrace.attribution import tolerated_fields
+from gputrace.call_blocks import OpenCalls
 from gputrace.call_site import HOLD_NONE, Site
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class request:  # noqa: N801 - used like a function
         attributes: More attributes for its span.
     """
 
-    __slots__ = ("_attributes", "_fields", "_operation", "_requests", "_route")
+    __slots__ = ("_attributes", "_calls", "_fields", "_operation", "_route")
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class request:  # noqa: N801 - used like a function
         self._route = route
         self._fields = tolerated_fields({"feature": feature, "tenant": tenant}, "request")
         self._attributes = attributes
-        self._requests: list[Request] = []
+        self._calls = OpenCalls()
 
     def __enter__(self) -> Request:
         opened = Request(self._route)
@@ -169,13 +170,13 @@ class request:  # noqa: N801 - used like a function
             call.attribution = call.attribution.merged(self._fields)
         if self._attributes and call.span is not None:
             call.span.set_attributes(self._attributes)
-        self._requests.append(opened)
+        self._calls.entered(call)
         return opened
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        call = self._requests.pop().call
+        call = self._calls.left()
         if call.closed:
             call_closing.retire(call)
         else:

@@ -117,6 +117,9 @@ class Settler:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
         self.tick()
+        if cuda_capture.poll_here == self._poll_here:
+            # Another settler may take over, and users' threads must find that one.
+            cuda_capture.poll_here = None
         if self.hardware is not None and not self.hardware.closed:
             with self._state_lock:
                 # What was settled is exported next.
@@ -187,16 +190,12 @@ class Settler:
             queue_length = len(self._followed) + len(self.queue)
             publisher = identity.instance_id()
             self._shown = self._concluded
-            if self.hardware is None:
-                accounts = list(self.accounts.values())
-                shown = self.totals.snapshot(accounts, publisher, queue_length, self._charges.costs)
-                shown.requests = self.totals.bounded(self._requests.rows())
-                return shown
-            shown = self.totals.snapshot(
-                self.hardware.accounts(), publisher, queue_length, self._charges.costs
-            )
+            hardware = self.hardware
+            accounts = list(self.accounts.values()) if hardware is None else hardware.accounts()
+            shown = self.totals.snapshot(accounts, publisher, queue_length, self._charges.costs)
             shown.requests = self.totals.bounded(self._requests.rows())
-            shown.readings = self.totals.bounded(self.hardware.rows(publisher))
+            if hardware is not None:
+                shown.readings = self.totals.bounded(hardware.rows(publisher))
             return shown
 
     # --- one tick ----------------------------------------------------------

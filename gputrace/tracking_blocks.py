@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputrace import call as calls
 from gputrace.attribution import tolerated_fields
+from gputrace.call_blocks import OpenCalls
 from gputrace.call_site import checked_options
 
 if TYPE_CHECKING:
@@ -77,29 +78,17 @@ class span:  # noqa: N801 - used like a function
                     _block_sites.clear()
                 _block_sites[key] = site
         self._site = site
-        self._calls: list[Call] = []
+        self._calls = OpenCalls()
 
     def __enter__(self) -> Call:
         call = calls.enter(self._site)
-        self._calls.append(call)
+        self._calls.entered(call)
         return call
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        call = self._calls.pop()
-        if self._calls:
-            call = self._own(call)
-        calls.leave(call, error, block=True)
-
-    def _own(self, last: Call) -> Call:
-        """Find which call this task has entered: several tasks may be in one block at once."""
-        current = calls.current_scope.get()
-        for position, call in enumerate(self._calls):
-            if call is current:
-                self._calls[position] = last
-                return call
-        return last
+        calls.leave(self._calls.left(), error, block=True)
 
 
 def _block_site(operation: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> calls.Site:

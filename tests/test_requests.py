@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gputrace.requests import Request
     from gputrace.testing import RecordedCall
 
 HOUR_NS = 3_600_000_000_000
@@ -181,3 +183,30 @@ def test_a_request_costs_what_its_calls_cost(
     ((attributes, cost),) = shown.requests["gputrace.request.cost"]
     assert attributes == {"http.route": "GET /e", "gputrace.feature": "search", catalogue.CURRENCY: "USD"}
     assert cost == pytest.approx(1.5)
+
+
+def test_contrib_5081_one_request_object_in_many_tasks_at_once(
+    recorder: Recorder, clock: VirtualClock
+) -> None:
+    """Each task leaves the request that it has entered, in whatever order."""
+    shared = gputrace.request("GET /f")
+
+    async def one(first: asyncio.Event, then: asyncio.Event, ns: int) -> Request:
+        await first.wait()
+        with shared as request:
+            then.set()
+            await asyncio.sleep(0)
+            work(clock, ns)
+            if ns == 30:
+                await asyncio.sleep(0.01)
+        assert request.call.closed
+        return request
+
+    async def main() -> list[Request]:
+        first, second = asyncio.Event(), asyncio.Event()
+        first.set()
+        return await asyncio.gather(one(first, second, 10), one(second, first, 30))
+
+    requests = asyncio.run(main())
+    recorder.settle()
+    assert [request.charged_ns for request in requests] == [10, 30]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
 from gputrace.analysis import readings
+from gputrace.analysis.busy import Alone
 from gputrace.analysis.store import FilesChangedError, Store
 from gputrace.analysis.survey import NoDataError, survey
 
@@ -18,30 +19,21 @@ _ATTEMPTS = 3
 
 
 @dataclass(slots=True)
-class Alone:
-    """The sample periods in which one feature alone held a device of one kind.
+class FeatureAlone:
+    """A feature that alone held a device of one kind.
 
     Attributes:
         feature: The feature.
         name: `hw.name` of the devices.
-        periods: How many periods.
-        time_s: Their length.
-        busy_s: How much of it the device was busy.
+        told: The sample periods in which it did.
     """
 
     feature: str
     name: str | None
-    periods: float = 0.0
-    time_s: float = 0.0
-    busy_s: float = 0.0
-
-    @property
-    def share(self) -> float | None:
-        """Busy time over time, `None` where there is none."""
-        return self.busy_s / self.time_s if self.time_s > 0 else None
+    told: Alone = field(default_factory=Alone)
 
 
-def alone(path: Path) -> list[Alone]:
+def alone(path: Path) -> list[FeatureAlone]:
     """Return what the files say of features that held a device alone, the least busy first.
 
     Args:
@@ -62,20 +54,14 @@ def alone(path: Path) -> list[Alone]:
     raise NoDataError(f"{path}: files kept going away while they were read. Try again.")
 
 
-def _read(store: Store) -> list[Alone]:
+def _read(store: Store) -> list[FeatureAlone]:
     if not store.rows("SELECT count(*) FROM point")[0][0]:
         return []
-    found: dict[tuple[str, str | None], Alone] = {}
+    found: dict[tuple[str, str | None], FeatureAlone] = {}
     for one in readings.read(store).series:
         key = (
             one.attributes.get(catalogue.FEATURE, catalogue.NO_FEATURE),
             one.attributes.get(catalogue.HW_NAME),
         )
-        row = found.setdefault(key, Alone(*key))
-        if one.metric == catalogue.FEATURE_ALONE_TIME.name:
-            row.time_s += one.value
-        elif one.metric == catalogue.FEATURE_ALONE_BUSY_TIME.name:
-            row.busy_s += one.value
-        else:
-            row.periods += one.value
-    return sorted(found.values(), key=lambda row: (row.share is None, row.share, row.feature))
+        found.setdefault(key, FeatureAlone(*key)).told.add(one)
+    return sorted(found.values(), key=lambda row: (row.told.share is None, row.told.share or 0, row.feature))

@@ -41,9 +41,14 @@ class Alone:
         return round(math.fsum(counted)) if counted else None
 
     @property
+    def time_s(self) -> float:
+        """How long they were."""
+        return math.fsum(self.parts[catalogue.FEATURE_ALONE_TIME.name])
+
+    @property
     def share(self) -> float | None:
         """Busy time / time, 0 to 1; `None` under ten periods."""
-        time_s = math.fsum(self.parts[catalogue.FEATURE_ALONE_TIME.name])
+        time_s = self.time_s
         busy = self.parts[catalogue.FEATURE_ALONE_BUSY_TIME.name]
         if (self.periods or 0) < FEWEST_PERIODS or time_s <= 0 or not busy:
             return None

@@ -10,7 +10,7 @@ from gputrace.devices.readings import FEWEST_PERIODS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gputrace.analysis.alone import Alone
+    from gputrace.analysis.alone import FeatureAlone
     from gputrace.cli.doctor_apart import Answer
 
 LOW_SHARE = 0.3
@@ -28,7 +28,7 @@ class Alones(NamedTuple):
         problem: Why not.
     """
 
-    rows: tuple[Alone, ...] | None
+    rows: tuple[FeatureAlone, ...] | None
     problem: str | None = None
 
 
@@ -64,12 +64,12 @@ def busy_section(path: Path | None, answer: Answer) -> Section:
         section.note(f"{path}: {answer.problem if found is None else found.problem}")
         return section
     section.facts["features"] = [_facts(row) for row in found.rows]
-    told = [row for row in found.rows if row.periods >= FEWEST_PERIODS and row.share is not None]
-    low = [row for row in told if row.share is not None and row.share < LOW_SHARE]
-    for row in low:
+    told = [(row, row.told.share) for row in found.rows if row.told.share is not None]
+    low = [(row, share) for row, share in told if share < LOW_SHARE]
+    for row, share in low:
         section.warn(
-            f"{row.feature} kept {row.name or 'the device'} busy for {row.share:.0%} of the time "
-            f"in which it alone held it ({row.time_s:.0f} s in {row.periods:.0f} periods)",
+            f"{row.feature} kept {row.name or 'the device'} busy for {share:.0%} of the time "
+            f"in which it alone held it ({row.told.time_s:.0f} s in {row.told.periods} periods)",
             _REMEDY,
         )
     if told and not low:
@@ -79,11 +79,11 @@ def busy_section(path: Path | None, answer: Answer) -> Section:
     return section
 
 
-def _facts(row: Alone) -> dict[str, str | float | None]:
+def _facts(row: FeatureAlone) -> dict[str, str | float | None]:
     return {
         "feature": row.feature,
         "name": row.name,
-        "periods": row.periods,
-        "time_s": row.time_s,
-        "busy_share": row.share if row.periods >= FEWEST_PERIODS else None,
+        "periods": row.told.periods,
+        "time_s": row.told.time_s,
+        "busy_share": row.told.share,
     }

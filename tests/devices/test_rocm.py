@@ -138,3 +138,19 @@ def test_without_an_exchange_the_threads_that_make_calls_settle_them(rocm: Virtu
             recorder.settler.tick()
         counted = sum(recorder.settler.totals.calls.values())
     assert counted == 2
+
+
+def test_another_settler_is_polled_once_the_first_has_stopped(rocm: VirtualGpu) -> None:
+    faults.reset()
+    counted = []
+    for _ in range(2):
+        with Recorder(clock=rocm.host_ns) as recorder:
+            recorder.settler.tick()
+            for _ in range(2):
+                with gputrace.span("rerank"):
+                    rocm.launch(2 * MS)
+                rocm.advance(60 * MS)
+                recorder.settler.tick()
+            counted.append(sum(recorder.settler.totals.calls.values()))
+            recorder.settler.stop()
+    assert counted == [1, 1]

@@ -147,8 +147,8 @@ MUTATIONS = [
     Mutation(
         "cardinality: energy has sets without number",
         "gputrace/settler.py",
-        "self.totals.bounded(self.hardware.rows(publisher))",
-        "self.hardware.rows(publisher)",
+        "self.totals.bounded(hardware.rows(publisher))",
+        "hardware.rows(publisher)",
         "tests/test_hardware_features.py::test_energy_has_no_more_sets_than_an_instrument_may_have",
     ),
     Mutation(

@@ -210,9 +210,10 @@ MUTATIONS = [
     ),
     Mutation(
         "blocks: one object in many tasks leaves another's call",
-        BLOCKS,
-        "            call = self._own(call)\n",
-        "            pass\n",
-        SCOPES + "test_one_span_object_in_many_tasks_at_once",
+        "gputrace/call_blocks.py",
+        "        if not self._calls or last is current:",
+        "        if True:",
+        SCOPES + "test_one_span_object_in_many_tasks_at_once "
+        "tests/test_requests.py::test_contrib_5081_one_request_object_in_many_tasks_at_once",
     ),
 ]
