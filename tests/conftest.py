@@ -277,3 +277,20 @@ def named(item: dict[str, Any]) -> dict[str, Any]:
 def read_files() -> type[Files]:
     """`read_files(folder)` reads what `configure()` left there."""
     return Files
+
+
+@pytest.fixture
+def clock() -> Any:
+    """A clock that only the test advances."""
+    from gputrace.testing import VirtualClock
+
+    return VirtualClock()
+
+
+@pytest.fixture
+def recorder(clock: Any) -> Iterator[Any]:
+    """Records the calls of this process on that clock."""
+    from gputrace.testing import Recorder
+
+    with Recorder(clock) as recorder:
+        yield recorder

@@ -14,21 +14,9 @@ from gputrace import attribution, batching, catalogue, faults, ledger
 from gputrace.testing import Recorder, VirtualClock, VirtualGpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from fractions import Fraction
 
 MS = 1_000_000
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def recorder(clock: VirtualClock) -> Iterator[Recorder]:
-    with Recorder(clock) as recorder:
-        yield recorder
 
 
 def members(*features: str) -> list[batching.Member]:

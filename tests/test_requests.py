@@ -17,24 +17,12 @@ from gputrace.telemetry import spans
 from gputrace.testing import Recorder, VirtualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from gputrace.requests import Request
     from gputrace.testing import RecordedCall
 
 HOUR_NS = 3_600_000_000_000
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def recorder(clock: VirtualClock) -> Iterator[Recorder]:
-    with Recorder(clock) as recorder:
-        yield recorder
 
 
 def work(clock: VirtualClock, ns: int, **fields: str) -> None:
