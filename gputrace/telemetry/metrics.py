@@ -119,8 +119,16 @@ class Instruments:
         self._shown = WeakKeyDictionary()
 
     def owes(self) -> bool:
-        """Tell whether a reader that collects has seen 0 where there is a value by now."""
-        return any(shown.owed for shown in list(self._shown.values()))
+        """Tell whether a reader that collects has seen 0 where there is a value by now.
+
+        What this thread itself has shown as 0 since it last asked counts as well: another
+        thread may have collected the value since, and not exported it by the time that
+        the process ends.
+        """
+        collection = self._collection
+        stepped: bool = getattr(collection, "stepped", False)
+        collection.stepped = False
+        return stepped or any(shown.owed for shown in list(self._shown.values()))
 
     def owes_to(self, reader: object) -> bool:
         """Tell whether this reader has seen 0 where there is a value by now."""
@@ -202,6 +210,7 @@ class Instruments:
                 shown.owed.discard(key)
             else:
                 shown.owed.add(key)
+                self._collection.stepped = True
                 value = 0  # noqa: PLW2901 - this time
             shown.series.add(key)
             observations.append(Observation(value, attributes))

@@ -76,6 +76,20 @@ MUTATIONS = [
         OF_METRICS + "test_a_flush_leaves_no_reader_with_a_0_in_place_of_a_value",
     ),
     Mutation(
+        "flush: leaves a value to a thread that has yet to export it",
+        METRICS,
+        "                self._collection.stepped = True",
+        "                pass",
+        OF_METRICS + "test_a_flush_does_not_leave_a_value_to_another_thread_that_is_still_exporting_it",
+    ),
+    Mutation(
+        "readers: collections overtake each other",
+        "gputrace/telemetry/outlets.py",
+        "        with self.ordering:",
+        "        if True:",
+        "tests/telemetry/test_outlets.py",
+    ),
+    Mutation(
         "flush: collects what Prometheus scrapes",
         USERS,
         'if type(reader).__name__ != "PrometheusMetricReader"',

@@ -99,6 +99,31 @@ def test_a_flush_leaves_no_reader_with_a_0_in_place_of_a_value(users):
     metrics.get_meter_provider().shutdown()
 
 
+def test_a_flush_does_not_leave_a_value_to_another_thread_that_is_still_exporting_it(users):
+    """The process may end as soon as the flush is over."""
+
+    class Overtaken(Kept):
+        def export(self, data, **arguments):
+            if threading.current_thread() is others:
+                time.sleep(0.2)
+            elif not others.ident:
+                others.start()
+                while lifecycle._process.runtime.instruments._shown[reader].owed:
+                    time.sleep(0.001)
+            return super().export(data, **arguments)
+
+    exporter = Overtaken()
+    reader = PeriodicExportingMetricReader(exporter, 3_600_000)
+    others = threading.Thread(target=reader.collect, daemon=True)
+    users.set_meter_provider(reader)
+    work(times=2)
+    assert gputrace.flush()
+    assert exporter.calls[-1] == [2]
+    others.join()
+    lifecycle._process.stop(1)
+    metrics.get_meter_provider().shutdown()
+
+
 def test_a_flush_leaves_scrapes_alone(users, shown):
     """The reader for Prometheus keeps what a flush collects, and would show it beside the next scrape."""
     registry = prometheus_client.CollectorRegistry()
