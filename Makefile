@@ -66,6 +66,11 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[demo]'
 	@touch $@
 
+$(VENV)/.all: pyproject.toml $(VENV)/.demo
+	@echo "Installing Ray"
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[all]'
+	@touch $@
+
 $(VENV)/.gpu: pyproject.toml $(VENV)/.torch
 	@echo "Installing gputrace"
 	@$(PIP) install -c constraints.txt --no-build-isolation -e .
@@ -98,13 +103,13 @@ demo: $(VENV)/.demo ## run the two-model service on this machine and print its s
 
 # ---- quality gates
 
-# Where everything is required, so are the demo's packages; where they are missing, many tests are skipped.
+# Where everything is required, so are the demo's packages and Ray; where they are missing, many tests are skipped.
 ifeq ($(GPUTRACE_REQUIRE),all)
-test: $(VENV)/.demo
+test: $(VENV)/.all
 endif
 # They compare a program with itself under `gputrace run`, down to what its interpreter loads: coverage would be in the way.
 UNMEASURED := $(wildcard tests/cli/test_run*.py) tests/test_soak.py tests/test_cardinality_memory.py
-HAS_ALL = $(filter all,$(GPUTRACE_REQUIRE))$(wildcard $(VENV)/.demo)
+HAS_ALL = $(filter all,$(GPUTRACE_REQUIRE))$(wildcard $(VENV)/.all)
 JUDGE = $(BIN)/coverage report; status=$$?; $(BIN)/python tests/coverage_gate.py && exit $$status
 REPORT = $(BIN)/coverage report --fail-under=0; echo 'Not judged: tests were skipped that GPUTRACE_REQUIRE=all would install for'
 test: $(VENV)/.dev ## every test that this machine can run, and the coverage they must reach (ARGS: some, without coverage)
