@@ -7,6 +7,7 @@ from gputrace.baggage import inject
 from gputrace.batching import batch, member
 from gputrace.carrying import carry
 from gputrace.integrations import instrument
+from gputrace.intervals import record_interval
 from gputrace.lifecycle import configure, flush, shutdown
 from gputrace.logs import LoggingFilter
 from gputrace.outcomes import outcome
@@ -27,6 +28,7 @@ __all__ = [
     "instrument",
     "member",
     "outcome",
+    "record_interval",
     "request",
     "shutdown",
     "span",

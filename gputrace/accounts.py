@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Rows = list[tuple[dict[str, str], float]]
 
 NS_PER_S = 1_000_000_000
+#: Reason under which calls count that a process of the node accepted, and did not live to export.
+PROCESS_DIED = "process_died"
 
 #: Those whose attributes users give values to, by name.
 _OF_FEATURES = {metric.name: metric for metric in catalogue.METRICS if catalogue.FEATURE in metric.attributes}
@@ -136,6 +138,20 @@ class SharedAccount(EventAccount):
     def states_ns(self) -> dict[str, int]:
         """Return nothing: what this process held is not what the device was charged for."""
         return {}
+
+
+class ReportedAccount(SharedAccount):
+    """A GPU of which this process hears afterwards.
+
+    Args:
+        device: The GPU.
+        begins_ns: The node knows all that this process held on it by then: nothing.
+    """
+
+    def __init__(self, device: EventDevice, begins_ns: int) -> None:
+        super().__init__(device)
+        self._begun = True
+        self.begins_ns = self.frontier_ns = begins_ns
 
 
 class HostAccount(Account):
@@ -259,6 +275,11 @@ class Totals:
         """Use other settings from here on; what was counted stays where it is."""
         self.names.cap.apply(value_limit, set_limit, features, models)
         self.names.apply(metric_attributes, features, models)
+
+    def lose(self, calls: int) -> None:
+        """Take note of how many calls dead processes of the node have lost so far."""
+        if calls:
+            self.lost[PROCESS_DIED] = calls
 
     def kept(self, name: str, value: str) -> str:
         """Return a value under which an attribute is counted: its own while there is room."""

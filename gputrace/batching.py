@@ -177,7 +177,7 @@ _SITES_LIMIT = 256
 _sites: dict[tuple[Any, ...], BatchSite] = {}
 
 
-def _site(operation: str, fields: dict[str, str], hold: str, *options: Any) -> BatchSite:
+def site_of_batches(operation: str, fields: dict[str, str], hold: str, *options: Any) -> BatchSite:
     """Return the site of such batches, kept where it is plain: the settler remembers their series by it."""
     devices, streams, attributes = options
     key = (operation, *fields.items(), hold)
@@ -237,8 +237,8 @@ class batch:  # noqa: N801 - used like a function
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         fields = tolerated_fields({"model": model, "variant": variant, "stage": stage}, "batch")
-        self._site = _site(operation, fields, hold, devices, streams, attributes)
-        self._given = _read(members, weights)
+        self._site = site_of_batches(operation, fields, hold, devices, streams, attributes)
+        self._given = members_and_weights(members, weights)
         self._padding = padding
         self._calls = OpenCalls()
 
@@ -265,7 +265,7 @@ class batch:  # noqa: N801 - used like a function
         self.__exit__(kind, error, trace)
 
 
-def _read(
+def members_and_weights(
     members: Iterable[Member | Request | None], weights: Iterable[float] | None
 ) -> tuple[list[Member], list[Fraction]]:
     """Return members and weights as they can be used; whatever is wrong is said once."""

@@ -86,10 +86,11 @@ class CallSeries:
         remembered = self._remembered
         billed = call.attribution
         tenant = self._tenant(billed) if self._with_tenant else None
-        key = (_fields(billed), tenant, call.site.operation, account, status)
+        estimated = account is not None and call.timer is not None and call.timer.estimated
+        key = (_fields(billed), tenant, call.site.operation, account, estimated, status)
         found = remembered.get(key)
         if found is None:
-            attributes = self.attributes_of(call, billed, account, estimated=False)
+            attributes = self.attributes_of(call, billed, account, estimated=estimated)
             attributes[catalogue.STATUS] = status
             found = self._found(catalogue.CALLS, attributes)
             _remember(remembered, key, found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gputrace import faults
 from gputrace.devices import cuda, selection
 from gputrace.devices.base import DeviceLostError, NotReadableError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 #: Kinds of events, in the order in which those of one instant come.
 STOP, START = 0, 1
+LONG_HOLD_NS = 600 * 1_000_000_000
 
 
 class Lane:
@@ -72,7 +74,8 @@ class Lane:
                 self.read += 1
                 continue
             if self.slot is None:
-                at_ns: int = mark
+                # What is told late may begin before what is final.
+                at_ns: int = max(mark, account.frontier_ns)
             else:
                 try:
                     device: Any = account.device
@@ -201,6 +204,16 @@ class Followed:
         if isinstance(timer, selection.Untimed):
             return "cuda_initialised_inside" if timer.began_uninitialised and cuda.initialised() else None
         return timer.unmeasured
+
+    def warn_of_long_hold(self, held_ns: int) -> None:
+        """Warn once of a call that has held its device for very long."""
+        if held_ns > LONG_HOLD_NS and not self.warned:
+            self.warned = True
+            faults.log_once(
+                f"long-hold:{self.call.site.operation}",
+                "gputrace: %r has held its device for over ten minutes; if it only waits, use hold='none'",
+                self.call.site.operation,
+            )
 
     def _host_ns(self, mark: Any) -> int:
         if isinstance(mark, int):

@@ -15,12 +15,14 @@ from time import monotonic, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
 from gputrace import attribution, call as calls, catalogue, faults, identity
-from gputrace.accounts import Account, EventAccount, HostAccount, SharedAccount, Snapshot, Totals
+from gputrace.accounts import Account, HostAccount, Snapshot, Totals
 from gputrace.devices import cuda, cuda_capture, selection
 from gputrace.devices.host import HostDevice
+from gputrace.devices.reported import Told
 from gputrace.following import Followed, Lane
 from gputrace.ledger import SCALE
 from gputrace.settler_charges import Charges
+from gputrace.settler_devices import DEVICE_REPORTED, DEVICE_TIMED, Devices, is_told
 from gputrace.settler_requests import Requests
 
 if TYPE_CHECKING:
@@ -28,16 +30,12 @@ if TYPE_CHECKING:
 
     from gputrace.call import Call
     from gputrace.costs import Costs
-    from gputrace.devices.base import EventDevice, Slot
+    from gputrace.devices.base import Slot
     from gputrace.hardware import Hardware
 
 TICK_S = 0.05
 POLL_NS = 50_000_000
 MAX_HOLD_NS = 3_600 * 1_000_000_000
-LONG_HOLD_NS = 600 * 1_000_000_000
-
-#: Reason under which calls count that a process of the node accepted, and did not live to export.
-PROCESS_DIED = "process_died"
 
 
 class Settler:
@@ -63,6 +61,7 @@ class Settler:
         #: Where calls enter; the hot path appends to the queue of the settler in force.
         self.queue: deque[Call] = deque()
         self.accounts: dict[Any, Account] = {}
+        self._devices = Devices(self.accounts, hardware)
         self._requests = Requests(totals)
         self._charges = Charges(totals, self._requests, hardware)
         self._followed: list[Followed] = []
@@ -107,6 +106,7 @@ class Settler:
     def start(self) -> None:
         """Start the background thread, or start it again."""
         self._stopping = False
+        self._devices.await_more(more=True)
         self._thread = threading.Thread(target=self._run, name="gputrace-settler", daemon=True)
         self._thread.start()
 
@@ -116,6 +116,7 @@ class Settler:
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
+        self._devices.await_more(more=False)
         self.tick()
         if cuda_capture.poll_here == self._poll_here:
             # Another settler may take over, and users' threads must find that one.
@@ -125,7 +126,7 @@ class Settler:
                 # What was settled is exported next.
                 self.hardware.count(self._accepted, self._concluded)
                 self.hardware.close(self._clock(), self._charges.costs)
-                self._count_lost(self.hardware)
+                self.totals.lose(self.hardware.lost)
 
     def _run(self) -> None:
         while not self._stopping:
@@ -163,6 +164,8 @@ class Settler:
     def flush(self, deadline: float) -> bool:
         """Settle every call that was left before, waiting for devices until ``deadline``.
 
+        Not for intervals that were told afterwards: others may still come.
+
         Args:
             deadline: ``time.monotonic()`` value, s.
 
@@ -172,7 +175,9 @@ class Settler:
         while True:
             self.tick(users_thread=True)
             with self._state_lock:
-                outstanding = any(followed.call.closed for followed in self._followed)
+                outstanding = any(
+                    followed.call.closed and not is_told(followed) for followed in self._followed
+                )
             if not outstanding:
                 return True
             if monotonic() >= deadline:
@@ -242,11 +247,7 @@ class Settler:
                 hardware.frontier(account, now_ns)
         hardware.count(self._accepted, self._shown)
         hardware.tick(now_ns, self._charges.costs, self.accounts)
-        self._count_lost(hardware)
-
-    def _count_lost(self, hardware: Hardware) -> None:
-        if hardware.lost:
-            self.totals.lost[PROCESS_DIED] = hardware.lost
+        self.totals.lose(hardware.lost)
 
     def _drain(self) -> None:
         queue = self.queue
@@ -260,20 +261,25 @@ class Settler:
             if timer is None:
                 if call.site.hold is not calls.HOLD_NONE and self._host is not None:
                     self._open(followed, ((self._host, None),))
+            elif isinstance(timer, Told):
+                self._open_told(followed, timer)
             elif not isinstance(timer, selection.Untimed) and timer.slots:
-                self._open(followed, [(self._account(slot), i) for i, slot in enumerate(timer.slots)])
+                self._open_timed(followed, timer.slots)
             self._followed.append(followed)
 
-    def _account(self, slot: Slot) -> Account:
-        device: EventDevice = slot.device
-        account = self.accounts.get(device.id)
+    def _open_timed(self, followed: Followed, slots: tuple[Slot, ...]) -> None:
+        accounts = [(self._devices.timed(slot), at) for at, slot in enumerate(slots)]
+        lanes = [(account, at) for account, at in accounts if account is not None]
+        if len(lanes) < len(accounts):
+            self._count_unmeasured(DEVICE_REPORTED)
+        self._open(followed, lanes)
+
+    def _open_told(self, followed: Followed, told: Told) -> None:
+        account = self._devices.told(told, self._last_ns)
         if account is None:
-            if self.hardware is None:
-                account = self.accounts[device.id] = EventAccount(device)
-            else:
-                account = self.accounts[device.id] = SharedAccount(device)
-                self.hardware.declare(account)
-        return account
+            self._count_unmeasured(DEVICE_TIMED)
+        else:
+            self._open(followed, ((account, None),))
 
     def _open(self, followed: Followed, lanes: Iterable[tuple[Account, int | None]]) -> None:
         made = []
@@ -367,13 +373,7 @@ class Settler:
             return False
         began = [lane.began_ns for lane in followed.lanes if lane.began_ns is not None]
         held_since = min(began, default=now_ns)
-        if now_ns - held_since > LONG_HOLD_NS and not followed.warned:
-            followed.warned = True
-            faults.log_once(
-                f"long-hold:{followed.call.site.operation}",
-                "gputrace: %r has held its device for over ten minutes; if it only waits, use hold='none'",
-                followed.call.site.operation,
-            )
+        followed.warn_of_long_hold(now_ns - held_since)
         if now_ns - held_since <= self._max_hold_ns:
             return False
         self._count_unmeasured("max_hold")

@@ -40,6 +40,7 @@ LEVELS: tuple[frozenset[str], ...] = (
             "costs",
             "following",
             "hardware",
+            "intervals",
             "outcomes",
             "requests",
             "settler",

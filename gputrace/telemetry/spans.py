@@ -88,18 +88,32 @@ def begin(call: Call) -> None:
             if span_context.is_valid and not span_context.trace_flags.sampled:
                 _seen_unsampled = parent
                 return
-        span = tracer().start_span(
-            call.site.operation,
-            context,
-            links=links or None,
-            start_time=time.monotonic_ns() + wall_offset_ns,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
+        span = _start(call, context, links, time.monotonic_ns())
         call.outside = context_api.get_current()
         call.context = Context({**call.outside, _SPAN_KEY: span})
         context_api.attach(call.context)
         call.span = span
+
+
+def report(call: Call) -> None:
+    """Start the span of a batch that is over already, in a trace of its own, linked to its members."""
+    if not enabled:
+        return
+    with _STARTING:
+        context, links = _among_members(call, Context())
+        call.context = call.outside = None
+        call.span = _start(call, context, links, call.marks[0])
+
+
+def _start(call: Call, context: Context, links: list[Link], at_ns: Any) -> Span:
+    return tracer().start_span(
+        call.site.operation,
+        context,
+        links=links or None,
+        start_time=at_ns + wall_offset_ns,
+        record_exception=False,
+        set_status_on_exception=False,
+    )
 
 
 def _among_members(call: Call, context: Context) -> tuple[Context, list[Link]]:

@@ -349,6 +349,28 @@ def test_bentoml_2989_the_span_of_a_batch_links_to_all_members_and_is_under_none
     assert batch.attributes["gputrace.batch.padding"] == 0.25
 
 
+def test_the_span_of_an_interval_that_is_told_afterwards_lies_where_the_interval_did(users):
+    users.set_tracer_provider()
+    with gputrace.request("first", feature="search"):
+        member = gputrace.member()
+    end_ns = time.monotonic_ns()
+    start_ns = end_ns - 5_000_000_000
+    with gputrace.span("reads the log", hold="none"):
+        gputrace.record_interval([member, None], "GPU-1", start_ns, end_ns, operation="step")
+    lifecycle.shutdown(timeout=1)
+    found = {span.name: span for span in users.exporter.get_finished_spans()}
+    step = found["step"]
+    assert step.parent is None
+    assert [link.context.span_id for link in step.links] == [found["first"].context.span_id]
+    assert (step.start_time, step.end_time - step.start_time) == (
+        start_ns + spans.wall_offset_ns,
+        5_000_000_000,
+    )
+    assert step.attributes["gputrace.batch.size"] == 2
+    assert step.attributes["gputrace.call.device.time"] == pytest.approx(5)
+    assert step.attributes["gputrace.time.source"] == "estimated"
+
+
 def test_the_span_of_a_batch_inside_a_tracked_call_is_its_child(users):
     users.set_tracer_provider()
     with gputrace.span("server"):

@@ -260,6 +260,11 @@ def tracked(function: Callable[[int], str]) -> Callable[[int], str]:
     return gputrace.track(feature="search")(function)
 
 
+# --- intervals that are told afterwards
+
+gputrace.record_interval([gputrace.member()], "GPU-1", 1, 2, weights=[3.0], model="llm")
+gputrace.record_interval([], 0, 1, 2)  # type: ignore[arg-type]
+
 # --- across threads and services
 
 assert_type(gputrace.carry(bare)("a", size=4), list[float])
