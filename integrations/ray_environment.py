@@ -1,4 +1,4 @@
-"""The caller's part of a worker's set-up: what the runtime environment of a job says, and what ends with the job.
+"""The part of a job in the set-up of its workers: what its runtime environment says, and what ends with it.
 
 The hook of gputrace goes into the job's runtime environment after Ray has taken it apart, so that a hook of
 the user's has become a variable too: ours takes its place and runs it first. Nothing else is changed.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
@@ -113,9 +112,9 @@ def settings_of(environment: Mapping[str, str]) -> dict[str, Any]:
     told = json.loads(environment.get(SETTINGS_VARIABLE) or "{}")
     settings: dict[str, Any] = dict(told.get("settings", {}))
     own = ("GPUTRACE_DATA_DIR", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-    if "folder" in told and not settings.keys() & {"data_dir", "endpoint"}:
-        if not any(environment.get(name) for name in own):
-            settings["data_dir"] = told["folder"]
+    said = settings.keys() & {"data_dir", "endpoint"} or any(environment.get(name) for name in own)
+    if "folder" in told and not said:
+        settings["data_dir"] = told["folder"]
     return settings
 
 

@@ -1,9 +1,9 @@
 """The worker's part: set up before its first task, configured by it, and never long without having exported.
 
 Ray ends workers in two ways. Where it lets them end (an actor that exits or is no longer referred to, an idle
-worker, ``max_calls``) exit hooks run, and gputrace's exports everything. Where it does not (the end of the job
-or of the node, ``ray.kill``) nothing runs. So what has ended is exported as soon as nothing more ends for a
-moment; what is lost all the same is counted by the node's publisher.
+worker, ``max_calls``) exit hooks run, and gputrace's exports everything. Where it does not (the end of the
+job or of the node, ``ray.kill``) nothing runs. So what has ended is exported as soon as nothing more ends for
+a moment; what is lost all the same is counted by the node's publisher.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from gputrace import faults
 from gputrace.integrations import ray_calls, ray_environment, ray_execution, ray_patches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 #: Work that pauses for so long is exported, s.
 QUIET_S = 0.25
 
 _RESOURCE_VARIABLE = "OTEL_RESOURCE_ATTRIBUTES"
+_DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _NODE_VARIABLE = "GPUTRACE_NODE_DIR"
 _NODE_PLACE = "{ray_node_id}"
 
@@ -97,31 +98,45 @@ def _begin() -> None:
             threading.Thread(target=_export, name="gputrace-ray", daemon=True).start()
             # Whoever has set both has done so in a hook of the user's.
             if trace_api._TRACER_PROVIDER is None or metrics_internal._METER_PROVIDER is None:  # noqa: SLF001
-                with _identity():
+                with _changed(_variables()):
                     gputrace.configure(**ray_environment.settings_of(os.environ))
 
 
 @contextmanager
-def _identity() -> Iterator[None]:
-    """Let a resource that is made in the block say which worker on which node this is.
-
-    Not beyond: a child process that inherited it would pass for its parent.
-    """
-    import ray
-
-    before = os.environ.get(_RESOURCE_VARIABLE)
-    given = [entry for entry in (before or "").split(",") if entry.strip()]
-    given = [entry for entry in given if entry.split("=")[0].strip() != "service.instance.id"]
-    worker_id = ray.get_runtime_context().get_worker_id()
-    ours = [f"service.instance.id={worker_id}", f"ray.node.id={_node_id()}"]
-    os.environ[_RESOURCE_VARIABLE] = ",".join([*given, *ours])
+def _changed(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Change the environment in the block alone; None takes a variable away."""
+    before = {name: os.environ.get(name) for name in variables}
+    _set(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_RESOURCE_VARIABLE]
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
         else:
-            os.environ[_RESOURCE_VARIABLE] = before
+            os.environ[name] = value
+
+
+def _variables() -> dict[str, str | None]:
+    """Return the environment in which a worker is configured, where it differs from that of its tasks.
+
+    A resource says which worker on which node this is; beyond, a child process would inherit it and pass
+    for its parent. A task without a GPU may be shown none, and the next one in this worker have one.
+    """
+    import ray
+
+    entries = [entry for entry in os.environ.get(_RESOURCE_VARIABLE, "").split(",") if entry.strip()]
+    given = [entry for entry in entries if entry.split("=")[0].strip() != "service.instance.id"]
+    worker_id = ray.get_runtime_context().get_worker_id()
+    ours = [f"service.instance.id={worker_id}", f"ray.node.id={_node_id()}"]
+    variables: dict[str, str | None] = {_RESOURCE_VARIABLE: ",".join([*given, *ours])}
+    if os.environ.get(_DEVICES_VARIABLE) == "":
+        variables[_DEVICES_VARIABLE] = None
+    return variables
 
 
 def _export() -> None:
