@@ -1,7 +1,7 @@
 """Ray: tasks and actors continue the trace of whoever calls them, and bill the same feature.
 
-``gputrace.instrument_ray()`` before ``ray.init()``; or no code at all with ``opentelemetry-instrument``, whose
-entry points name this module. Ray's own tracing is neither used nor needed.
+``gputrace.instrument_ray()`` before ``ray.init()``; or no code at all with ``opentelemetry-instrument``, by
+whose entry points this module is found. Ray's own tracing is neither used nor needed.
 """
 
 from __future__ import annotations

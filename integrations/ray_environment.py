@@ -31,7 +31,7 @@ SETTINGS_VARIABLE = "GPUTRACE_RAY_SETTINGS"
 
 #: Ray ends the workers of a job without notice when the job ends. By then those that are done have exported
 #: what they had: see ``ray_worker``.
-FAREWELL_S = 0.6
+FAREWELL_S = 0.9
 
 _PATHS = ("data_dir", "prices")
 _DEFAULT_FOLDER = "gputrace-data"

@@ -6,7 +6,6 @@ since no owner of a device spans processes, whose span hangs under the caller's.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -131,9 +130,9 @@ def _around_lookup(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrapped(info: Any, descriptor: Any) -> Any:
-    function = info.function
+    function: Any = info.function
     method = getattr(function, "method", None)
-    if method is None or not inspect.isfunction(function):
+    if method is None:
         return info._replace(function=executed(function, f"task {descriptor.function_name}"))
     if function.name.startswith("__ray"):
         return info

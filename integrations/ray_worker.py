@@ -25,7 +25,7 @@ from gputrace.integrations import ray_calls, ray_environment, ray_execution, ray
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: Work that pauses for so long is exported, s.
+#: Work that pauses for so long is exported, s; and for so long after that nothing is.
 QUIET_S = 0.25
 
 _RESOURCE_VARIABLE = "OTEL_RESOURCE_ATTRIBUTES"
@@ -148,3 +148,4 @@ def _export() -> None:
             sleep(QUIET_S)
         with _EXPORTING:
             gputrace.flush()
+        sleep(QUIET_S)

@@ -16,7 +16,6 @@ SETTINGS = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_DEDUP_LOGS": "0",
     "RAY_enable_metrics_collection": "0",
-    "RAY_num_workers_soft_limit": "8",
 }
 STORE_BYTES = 100 * 1024 * 1024
 
@@ -40,6 +39,7 @@ def cluster(folder: Path) -> Iterator[Any]:
             head_node_args={
                 "num_cpus": 8,
                 "num_gpus": 2,
+                "resources": {"head": 100},
                 "include_dashboard": False,
                 "object_store_memory": STORE_BYTES,
             },

@@ -104,9 +104,8 @@ def failing():
 @ray.remote(num_cpus=0, max_retries=1)
 def dying(marker):
     """Die at the first attempt."""
-    if not os.path.exists(marker):
-        with open(marker, "w"):
-            pass
+    if not marker.exists():
+        marker.touch()
         os._exit(1)
     with inside("retried task"):
         return "alive"
@@ -115,11 +114,18 @@ def dying(marker):
 @ray.remote(num_cpus=0)
 def sleeping(marker):
     with inside("cancelled task"):
-        with open(marker, "w"):
-            pass
+        marker.touch()
         # The interrupt comes between two instructions.
         for _ in range(6_000):
             time.sleep(0.01)
+
+
+@ray.remote(num_cpus=0)
+class Guest:
+    """Of the job without gputrace, whose workers would not know what to do with a carrier."""
+
+    def method(self, a, b=2):
+        return [a, b]
 
 
 class Base:
@@ -192,8 +198,7 @@ class Async:
 
     async def sleeping(self, marker):
         with inside("cancelled method"):
-            with open(marker, "w"):
-                pass
+            marker.touch()
             await asyncio.sleep(60)
 
 
@@ -215,7 +220,7 @@ def refusal(call):
 
 
 def wait_for(marker):
-    while not os.path.exists(marker):
+    while not marker.exists():
         time.sleep(0.02)
 
 
@@ -282,10 +287,10 @@ def other_actors():
 
 def endings(first):
     with calling("retried task"):
-        results["retried"] = ray.get(dying.remote(os.path.abspath("died")))
+        results["retried"] = ray.get(dying.remote(Path("died").absolute()))
     for kind, call in (("cancelled method", first.sleeping), ("cancelled task", sleeping)):
         with calling(kind):
-            marker = os.path.abspath(kind)
+            marker = Path(kind).absolute()
             reference = call.remote(marker)
         wait_for(marker)
         ray.cancel(reference)
@@ -312,7 +317,19 @@ def queue():
     results["queue"] = [ray.get(consumed), made.qsize()]
 
 
-ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False, namespace=os.environ.get("PLAIN"))
+def guest():
+    if "PLAIN" in os.environ:
+        return Guest.options(name="guest", namespace="shared", lifetime="detached").remote()
+    while True:
+        try:
+            return ray.get_actor("guest", namespace="shared")
+        except ValueError:
+            time.sleep(0.1)
+
+
+ray.init(address=os.environ["RAY_ADDRESS"], log_to_driver=False)
+with calling("guest"):
+    results["guest"] = ray.get(guest().method.remote(1, b=3))
 tasks()
 actors()
 endings(other_actors())

@@ -1,7 +1,7 @@
 """A job whose workers hold shares of virtual GPUs, and end in every way in which Ray ends them.
 
 Prints as JSON what its workers saw. Metrics are exported once a minute, so that what is in the files was
-written because a worker ended, or had nothing more to do.
+written because a worker ended, had nothing more to do, or was told to.
 """
 
 # ruff: noqa: T201 - it is run as a program
@@ -13,17 +13,17 @@ import os
 import sys
 import threading
 import time
-
-import gputrace
-
-folder = os.path.abspath("gputrace-data")
-gputrace.instrument_ray(data_dir="gputrace-data", export_interval=60)
+from pathlib import Path
 
 import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+import gputrace
+
 MS = 1_000_000
+
+gputrace.instrument_ray(data_dir="gputrace-data", export_interval=60)
 
 
 def users_hook():
@@ -41,7 +41,10 @@ ray.init(
     log_to_driver=False,
     runtime_env={
         "worker_process_setup_hook": users_hook,
-        "env_vars": {"GPUTRACE_NODE_DIR": os.path.abspath("node-{ray_node_id}"), "USERS_VARIABLE": "kept"},
+        "env_vars": {
+            "GPUTRACE_NODE_DIR": str(Path("node-{ray_node_id}").absolute()),
+            "USERS_VARIABLE": "kept",
+        },
     },
 )
 
@@ -74,21 +77,18 @@ class Holder:
         hold(5, "ended")
         ray.actor.exit_actor()
 
-    def last(self):
-        hold(5, "last")
+    def last(self, name="last"):
+        hold(5, name)
 
     def stay(self, marker):
         for _ in range(3):
             hold(5, "killed")
         # Long enough to be taken note of, by whoever counts what the dead had.
         time.sleep(0.5)
-        with open(marker, "w"):
-            pass
+        marker.touch()
         time.sleep(60)
 
     def flush(self):
-        # What another worker held is known once that one has said that it holds nothing more.
-        time.sleep(2.5)
         return gputrace.flush()
 
 
@@ -105,9 +105,15 @@ def once():
     return ray.get_runtime_context().get_worker_id()
 
 
-@ray.remote(num_cpus=0)
-def quiet():
-    hold(5, "quiet")
+# Not on the node that is removed.
+@ray.remote(num_cpus=0, resources={"head": 1})
+def quiet(name="quiet"):
+    hold(5, name)
+
+
+def wait_for(marker):
+    while not Path(marker).exists():
+        time.sleep(0.02)
 
 
 def gone(reference):
@@ -123,7 +129,11 @@ ray.get(group.ready())
 placed = PlacementGroupSchedulingStrategy(group)
 quarters = [Holder.options(num_gpus=0.25, scheduling_strategy=placed).remote() for _ in range(4)]
 whole, ending = Holder.options(num_gpus=1).remote(), AsyncHolder.remote()
-results = {"quarters": ray.get([one.seen.remote() for one in quarters]), "whole": ray.get(whole.seen.remote())}
+results = {
+    "quarters": ray.get([one.seen.remote() for one in quarters]),
+    "whole": ray.get(whole.seen.remote()),
+}
+spare = Holder.options(resources={"spare": 1}).remote()
 until = time.monotonic() + 0.5
 ray.get([one.hold.remote(until) for one in quarters])
 
@@ -132,13 +142,18 @@ results["exited"] = [gone(exiting.end.remote()), gone(ending.end.remote())]
 results["once"] = ray.get(once.remote())
 ray.get(dropped.last.remote())
 del dropped, quarters
-marker = os.path.abspath("held")
-killed.stay.remote(marker)
-while not os.path.exists(marker):
-    time.sleep(0.02)
+ray.get(spare.last.remote("spare"))
+killed.stay.remote(Path("held").absolute())
+wait_for("held")
 ray.kill(killed)
 ray.get(quiet.remote())
-results["flushed"] = ray.get(keeper.flush.remote())
+Path("at the end").touch()
+while not Path("removed").exists():
+    ray.get([keeper.flush.remote(), whole.flush.remote()])
+    # Idle, it may be the one that speaks for the node.
+    ray.get(quiet.remote("again"))
+    time.sleep(0.2)
+results["removed"] = gone(spare.last.remote("too late"))
 with gputrace.attribute_to(feature="last"):
     ray.get(whole.last.remote())
 print(json.dumps(results))

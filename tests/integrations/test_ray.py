@@ -45,9 +45,7 @@ class Runs(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def runs(
-    ray_address: str, program_in: Callable[[Path], Any], tmp_path_factory: Any, read_files: Any
-) -> Runs:
+def runs(ray_address: str, program_in: Callable[[Path], Any], tmp_path_factory: Any, read_files: Any) -> Runs:
     source = PROGRAM.read_text()
     folders = [tmp_path_factory.mktemp(name) for name in ("with", "without")]
     variables: tuple[dict[str, str], ...] = ({}, {"PLAIN": "plain"})
@@ -133,7 +131,9 @@ def test_each_call_is_counted_once_with_its_status(
 
 
 def test_every_worker_is_a_process_of_its_own_and_says_which(runs: Runs) -> None:
-    resources = [span["resource"] for span in runs.files.spans if span["name"].startswith(("task ", "actor "))]
+    resources = [
+        span["resource"] for span in runs.files.spans if span["name"].startswith(("task ", "actor "))
+    ]
     assert len({one["service.instance.id"] for one in resources}) > 1
     assert all(len(one["service.instance.id"]) == len(one["ray.node.id"]) == 56 for one in resources)
     assert runs.files.broken == []
