@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
 from gputrace import faults
-from gputrace.integrations import ray_calls, ray_environment, ray_patches
+from gputrace.integrations import ray_calls, ray_environment, ray_patches, ray_serve
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -36,6 +36,7 @@ class RayInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     def _uninstrument(self, **_: Any) -> None:
         with _RESTORING:
+            ray_serve.uninstrument()
             ray_patches.restore(_PATCHES)
             ray_calls.hooked = False
 
@@ -52,6 +53,7 @@ def instrument(settings: Mapping[str, Any]) -> None:
     ray_environment.use(settings)
     if not ray_patches.apply(_PATCHES):
         return
+    ray_serve.instrument()
     if ray.is_initialized() and not ray_calls.hooked:
         faults.log_once(
             "ray-late",

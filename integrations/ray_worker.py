@@ -20,7 +20,7 @@ from opentelemetry.metrics import _internal as metrics_internal
 
 import gputrace
 from gputrace import faults
-from gputrace.integrations import ray_calls, ray_environment, ray_execution, ray_patches
+from gputrace.integrations import ray_calls, ray_environment, ray_execution, ray_patches, ray_serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,6 +56,7 @@ def setup() -> None:
         if ray_patches.apply((*ray_calls.PATCHES, *ray_execution.PATCHES)):
             ray_calls.hooked = True
             ray_execution.before, ray_execution.after = _begin, _ended.set
+            ray_serve.instrument()
         _place_node()
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _cancel)
