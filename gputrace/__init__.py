@@ -6,7 +6,7 @@ from gputrace.attribution_marks import feature
 from gputrace.baggage import inject
 from gputrace.batching import batch, member
 from gputrace.carrying import carry
-from gputrace.integrations import instrument
+from gputrace.integrations import instrument, instrument_ray
 from gputrace.intervals import record_interval
 from gputrace.lifecycle import configure, flush, shutdown
 from gputrace.logs import LoggingFilter
@@ -26,6 +26,7 @@ __all__ = [
     "flush",
     "inject",
     "instrument",
+    "instrument_ray",
     "member",
     "outcome",
     "record_interval",
