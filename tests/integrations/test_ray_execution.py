@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry import context as context_api
+from opentelemetry import baggage, context as context_api
 
 import gputrace
 from gputrace.integrations import ray_execution
@@ -19,7 +19,7 @@ from gputrace.integrations.ray_execution import executed
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-CARRIER = {"feature": "search", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+CARRIER = {"feature": "search", "baggage": "colour=blue"}
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def feature() -> str:
-    return gputrace.current().feature
+    """What the current work is billed to; wherever that was carried, so is the baggage."""
+    billed = gputrace.current().feature
+    assert baggage.get_baggage("colour") == ("blue" if billed == "search" else None)
+    return billed
 
 
 def outside() -> None:
