@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -111,6 +112,14 @@ def quiet(name="quiet"):
     hold(5, name)
 
 
+@ray.remote(num_cpus=0, resources={"head": 1}, max_retries=1)
+def retried(marker):
+    hold(5, "tried")
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def wait_for(marker):
     while not Path(marker).exists():
         time.sleep(0.02)
@@ -144,6 +153,7 @@ ray.get(dropped.last.remote())
 del dropped, quarters
 ray.get(spare.last.remote("spare"))
 killed.stay.remote(Path("held").absolute())
+ray.get(retried.remote(Path("tried").absolute()))
 wait_for("held")
 ray.kill(killed)
 ray.get(quiet.remote())
