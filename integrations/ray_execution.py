@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
 _WRAPPING = faults.contained("wrap what Ray executes")
 
-#: Called before the first call of a worker, and after each; the worker puts its own here.
+#: Parts of Ray that run no code of the user's, in workers of their own.
+_SERVICES = (
+    "ray.dashboard.",
+    "ray.serve._private.controller",
+    "ray.serve._private.proxy",
+    "ray.util.queue",
+)
+
+#: Called before each call of a worker, and after each; the worker puts its own here.
 before: Callable[[], None] = lambda: None  # noqa: E731
 after: Callable[[], None] = lambda: None  # noqa: E731
 
@@ -122,8 +130,12 @@ def _around_lookup(original: Callable[..., Any]) -> Callable[..., Any]:
     def get_execution_info(self: Any, job_id: Any, function_descriptor: Any) -> Any:
         info = original(self, job_id, function_descriptor)
         with _WRAPPING:
-            if not ray_calls.is_rays(function_descriptor.module_name):
+            module = function_descriptor.module_name
+            if not ray_calls.is_rays(module):
                 info = _wrapped(info, function_descriptor)
+            elif not module.startswith(_SERVICES):
+                # Libraries of Ray's run the user's code in actors and tasks of their own.
+                before()
         return info
 
     return get_execution_info

@@ -241,3 +241,28 @@ def test_methods_of_actors(bench: Any, name: str, module: str, operation: str | 
     assert (within.name, within.method) == (name, method)
     assert within(None, **{KEY: CARRIER}) == "search"
     assert statuses(bench) == ([] if operation is None else [(operation, "search", "ok")])
+
+
+@pytest.mark.parametrize(
+    ("module", "seen"),
+    [
+        ("theirs", []),
+        ("ray.data._internal.execution", ["before"]),
+        ("ray.serve._private.replica", ["before"]),
+        ("ray.serve._private.controller", []),
+        ("ray.util.queue", []),
+    ],
+)
+def test_rays_own_are_left_as_they_are_and_may_run_what_is_tracked(
+    calls: list[str], module: str, seen: list[str]
+) -> None:
+    class Info(SimpleNamespace):
+        def _replace(self, function: Any) -> Info:
+            return Info(function=function)
+
+    info = Info(function=feature)
+    descriptor = SimpleNamespace(module_name=module, class_name="", function_name="feature")
+    lookup = ray_execution._around_lookup(lambda *_: info)
+    found = lookup(None, None, descriptor)
+    assert (found is info) is (module != "theirs")
+    assert calls == seen

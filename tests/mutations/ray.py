@@ -67,6 +67,13 @@ MUTATIONS = [
         EXECUTED + "test_a_coroutine_keeps_the_callers_context_while_it_waits",
     ),
     Mutation(
+        "ray: what libraries of Ray's run is never configured",
+        EXECUTION,
+        "                before()\n        return info",
+        "                pass\n        return info",
+        EXECUTED + "test_rays_own_are_left_as_they_are_and_may_run_what_is_tracked",
+    ),
+    Mutation(
         "ray 46252: an actor of a job without gputrace is sent the carrier",
         CALLS,
         "            and _is_of_this_job(self)\n",
