@@ -51,6 +51,6 @@ class Counts:
         self.tell()
 
     def tell(self) -> None:
-        """Tell the other processes."""
-        if self._hardware is not None:
+        """Tell the other processes, unless this one has left the node."""
+        if self._hardware is not None and not self._hardware.closed:
             self._hardware.count(self.accepted, self._exported)

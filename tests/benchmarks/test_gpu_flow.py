@@ -31,8 +31,9 @@ def test_every_charge_is_that_of_the_kernels(machine: Any) -> None:
         calls = workloads[workload.key]["calls"]
         assert workloads[workload.key]["error"] is None
         assert len(calls) == workload.calls
-        # The virtual GPU launches without delay: what is left is that of float32 milliseconds.
-        assert all(abs(call["error_ns"]) < 1_000 for call in calls), workload.key
+        # The virtual GPU launches without delay: what is left is that of float32 milliseconds, which on a machine
+        # that takes over eight seconds for it is a microsecond and more.
+        assert all(abs(call["error_ns"]) < 2_000 for call in calls), workload.key
         assert all(call["span_ns"] == call["busy_ns"] + call["gaps_ns"] for call in calls)
     assert found["unmeasured"] == {}
     assert found["conservation"]["exact"]
