@@ -6,6 +6,7 @@ from gputrace.attribution_marks import feature
 from gputrace.baggage import inject
 from gputrace.batching import batch, member
 from gputrace.carrying import carry
+from gputrace.cascades import Cascade, score
 from gputrace.integrations import instrument
 from gputrace.intervals import record_interval
 from gputrace.lifecycle import configure, flush, shutdown
@@ -16,6 +17,7 @@ from gputrace.tracking import track
 from gputrace.tracking_blocks import span
 
 __all__ = [
+    "Cascade",
     "LoggingFilter",
     "attribute_to",
     "batch",
@@ -30,6 +32,7 @@ __all__ = [
     "outcome",
     "record_interval",
     "request",
+    "score",
     "shutdown",
     "span",
     "track",

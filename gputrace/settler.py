@@ -24,6 +24,7 @@ from gputrace.ledger import SCALE
 from gputrace.settler_charges import Charges
 from gputrace.settler_devices import DEVICE_REPORTED, DEVICE_TIMED, Devices, is_told
 from gputrace.settler_requests import Requests
+from gputrace.settler_stages import Stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -63,9 +64,12 @@ class Settler:
         self.accounts: dict[Any, Account] = {}
         self._devices = Devices(self.accounts, hardware)
         self._requests = Requests(totals)
+        self._stages = Stages()
         self._charges = Charges(totals, self._requests, hardware)
         self._followed: list[Followed] = []
         self._settled: deque[tuple[Followed, dict[str, str | float]]] = deque()
+        #: Called after each tick, outside of all locks, for what waits for no call.
+        self.on_tick: Callable[[], None] = lambda: None
         # Both may be asked for by the thread that holds them: in a signal handler or a finaliser that
         # flushes while this settles, or by a span processor of the user's that flushes when a span ends.
         # It then leaves the work to itself further up.
@@ -257,6 +261,7 @@ class Settler:
             followed = call.settled = Followed(call, self._last_ns)
             self._accepted += 1
             self._requests.opened(call)
+            self._stages.opened(call)
             timer = call.timer
             if timer is None:
                 if call.site.hold is not calls.HOLD_NONE and self._host is not None:
@@ -339,6 +344,7 @@ class Settler:
         told = self._requests.settled(now_ns)
         if self.on_settled is not None:
             self._settled.extend(told)
+        self._stages.settle(now_ns)
 
     def _conclude(self, followed: Followed, now_ns: int) -> None:
         call = followed.call
@@ -346,8 +352,10 @@ class Settler:
         if followed.number:
             self._charges.close(followed)
         reason = followed.why_unmeasured()
-        if reason is not None and not any(lane.account.lost for lane in followed.lanes):
+        lost = any(lane.account.lost for lane in followed.lanes)
+        if reason is not None and not lost:
             self._count_unmeasured(reason)
+        self._stages.concluded(followed, now_ns, unmeasured=lost or reason is not None)
         followed.release(call.marks)
         series = followed.series = self.totals.call_series(call, account, call.status or "ok")
         self.totals.calls[series] += 1
@@ -393,5 +401,7 @@ class Settler:
                 while self._settled and on_settled is not None:
                     followed, measured = self._settled.popleft()
                     on_settled(followed, measured)
+                self._stages.tell()
+                self.on_tick()
             finally:
                 self._emitting = False

@@ -1,0 +1,92 @@
+"""Follows staged work: tells it once all calls inside it are settled."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gputrace import staged
+from gputrace.settler_requests import PATIENCE_NS
+
+if TYPE_CHECKING:
+    from gputrace.batching import Batch
+    from gputrace.call import Call
+    from gputrace.following import Followed
+    from gputrace.staged import StagedWork, Tally
+
+
+class Stages:
+    """The staged work that is followed."""
+
+    def __init__(self) -> None:
+        self._ended: list[tuple[StagedWork, int]] = []
+        self._settled: deque[StagedWork] = deque()
+
+    @staticmethod
+    def opened(call: Call) -> None:
+        """Take note of a call that the settler follows from here on."""
+        if not staged.in_use:
+            return
+        for tally in staged.around(staged.tally_of(call)):
+            work = tally.work
+            work.following += 1
+            if work.billed_stage is not None and call.attribution.stage != work.billed_stage:
+                call.attribution = call.attribution.merged({"stage": work.billed_stage})
+
+    def concluded(self, followed: Followed, now_ns: int, *, unmeasured: bool) -> None:
+        """Take note that a call is settled.
+
+        Args:
+            followed: The call.
+            now_ns: Now, on CLOCK_MONOTONIC.
+            unmeasured: It could not be timed, or not to its end.
+        """
+        if not staged.in_use:
+            return
+        call = followed.call
+        if call.site.is_batch:
+            self._batch_concluded(followed)
+        for tally in staged.around(staged.tally_of(call)):
+            work = tally.work
+            work.following -= 1
+            _timed(tally, followed, unmeasured=unmeasured)
+        if call.site.is_staged and not isinstance(call.staged, staged.Tally):
+            self._ended.append((call.staged, now_ns))
+
+    @staticmethod
+    def _batch_concluded(followed: Followed) -> None:
+        served: Batch = followed.call.batch
+        for one in served.members:
+            if one.tally is not None:
+                _timed(one.tally, followed, unmeasured=False)
+                if one.tally_awaited:
+                    one.tally_awaited = False
+                    one.tally.work.awaited.pop()
+        for work in served.staged_work():
+            work.awaited.pop()
+
+    def settle(self, now_ns: int) -> None:
+        """Take note of what is settled by now, or has taken too long."""
+        if not self._ended:
+            return
+        waiting = []
+        for work, ended_ns in self._ended:
+            pending = bool(work.following or work.awaited)
+            if pending and now_ns - ended_ns < PATIENCE_NS:
+                waiting.append((work, ended_ns))
+            else:
+                work.unsettled = pending
+                self._settled.append(work)
+        self._ended = waiting
+
+    def tell(self) -> None:
+        """Tell all that is settled of it; outside of locks, for one thread at a time."""
+        while self._settled:
+            self._settled.popleft().told()
+
+
+def _timed(tally: Tally, followed: Followed, *, unmeasured: bool) -> None:
+    if unmeasured:
+        tally.unmeasured += 1
+    elif followed.lanes:
+        tally.measured += 1
