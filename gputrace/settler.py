@@ -14,13 +14,12 @@ from collections import deque
 from time import monotonic, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
-from gputrace import attribution, call as calls, catalogue, faults, identity
+from gputrace import attribution, call as calls, faults, identity
 from gputrace.accounts import Account, HostAccount, Snapshot, Totals
 from gputrace.devices import cuda, cuda_capture, selection
 from gputrace.devices.host import HostDevice
 from gputrace.devices.reported import Told
 from gputrace.following import Followed, Lane
-from gputrace.ledger import SCALE
 from gputrace.settler_charges import Charges
 from gputrace.settler_devices import DEVICE_REPORTED, DEVICE_TIMED, Devices, is_told
 from gputrace.settler_requests import Requests
@@ -352,27 +351,18 @@ class Settler:
         if followed.number:
             self._charges.close(followed)
         reason = followed.why_unmeasured()
-        lost = any(lane.account.lost for lane in followed.lanes)
-        if reason is not None and not lost:
+        if reason is not None and not any(lane.account.lost for lane in followed.lanes):
             self._count_unmeasured(reason)
-        self._stages.concluded(followed, now_ns, unmeasured=lost or reason is not None)
+        self._stages.concluded(followed, now_ns)
         followed.release(call.marks)
         series = followed.series = self.totals.call_series(call, account, call.status or "ok")
         self.totals.calls[series] += 1
         self._concluded += 1
         call.settled = None
-        measured: dict[str, str | float] = {}
-        if account is not None:
-            measured = {
-                catalogue.CALL_DEVICE_TIME: followed.charged / (SCALE * 1_000_000_000),
-                catalogue.CALL_HELD_TIME: followed.held_ns / 1_000_000_000,
-                catalogue.TIME_SOURCE: series.attributes[catalogue.TIME_SOURCE],
-                catalogue.HW_ID: account.device.id,
-            }
         if self._requests.concluded(followed, now_ns):
             return
         if self.on_settled is not None:
-            self._settled.append((followed, measured))
+            self._settled.append((followed, followed.measured()))
 
     def _abandon(self, followed: Followed, now_ns: int) -> bool:
         """Close a call whose end never comes; warn of one that holds for very long."""

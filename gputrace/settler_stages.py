@@ -33,13 +33,12 @@ class Stages:
             if work.billed_stage is not None and call.attribution.stage != work.billed_stage:
                 call.attribution = call.attribution.merged({"stage": work.billed_stage})
 
-    def concluded(self, followed: Followed, now_ns: int, *, unmeasured: bool) -> None:
+    def concluded(self, followed: Followed, now_ns: int) -> None:
         """Take note that a call is settled.
 
         Args:
             followed: The call.
             now_ns: Now, on CLOCK_MONOTONIC.
-            unmeasured: It could not be timed, or not to its end.
         """
         if not staged.in_use:
             return
@@ -49,7 +48,7 @@ class Stages:
         for tally in staged.around(staged.tally_of(call)):
             work = tally.work
             work.following -= 1
-            _timed(tally, followed, unmeasured=unmeasured)
+            _timed(tally, followed)
         if call.site.is_staged and not isinstance(call.staged, staged.Tally):
             self._ended.append((call.staged, now_ns))
 
@@ -58,7 +57,7 @@ class Stages:
         served: Batch = followed.call.batch
         for one in served.members:
             if one.tally is not None:
-                _timed(one.tally, followed, unmeasured=False)
+                _timed(one.tally, followed)
                 if one.tally_awaited:
                     one.tally_awaited = False
                     one.tally.work.awaited.pop()
@@ -85,8 +84,8 @@ class Stages:
             self._settled.popleft().told()
 
 
-def _timed(tally: Tally, followed: Followed, *, unmeasured: bool) -> None:
-    if unmeasured:
+def _timed(tally: Tally, followed: Followed) -> None:
+    if followed.why_unmeasured() is not None or any(lane.account.lost for lane in followed.lanes):
         tally.unmeasured += 1
     elif followed.lanes:
         tally.measured += 1

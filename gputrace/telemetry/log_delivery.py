@@ -51,7 +51,7 @@ class CountedLogExporter(LogRecordExporter):
         """Export a batch."""
         if self._inner is None:
             self._inner = self._make()
-        result = LogRecordExportResult.FAILURE
+        result: LogRecordExportResult = LogRecordExportResult.FAILURE
         try:
             result = self._inner.export(batch)
         finally:
