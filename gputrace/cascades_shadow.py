@@ -7,6 +7,7 @@ import inspect
 import threading
 from collections import deque
 from contextvars import copy_context
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +69,9 @@ class Audit(staged.StagedWork):
         container.attribution = request.attribution.merged({"stage": AUDIT_STAGE})
         operation = container.site.operation
         try:
-            result = tracking.track(operation=operation, stage=AUDIT_STAGE)(callback)()
+            # A class can be called as well, and its calls are not for all to be tracked.
+            tracked = tracking.track(operation=operation, stage=AUDIT_STAGE)(partial(callback))
+            result = tracked()
         except BaseException as error:  # noqa: BLE001 - the audit's result
             self.failure = error
             self._ended(container)

@@ -207,7 +207,7 @@ class Followed:
         return timer.unmeasured
 
     def measured(self) -> dict[str, str | float]:
-        """Return what was found of a settled call, as attributes of its span; empty where it was not timed."""
+        """Return what was found of a settled call, as attributes of its span; none where it was not timed."""
         if not self.lanes or self.series is None:
             return {}
         return {
