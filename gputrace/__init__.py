@@ -7,6 +7,8 @@ from gputrace.baggage import inject
 from gputrace.batching import batch, member
 from gputrace.carrying import carry
 from gputrace.cascades import Cascade, score
+from gputrace.cascades_decorator import cascade
+from gputrace.cascades_recording import record_decision
 from gputrace.integrations import instrument
 from gputrace.intervals import record_interval
 from gputrace.lifecycle import configure, flush, shutdown
@@ -22,6 +24,7 @@ __all__ = [
     "attribute_to",
     "batch",
     "carry",
+    "cascade",
     "configure",
     "current",
     "feature",
@@ -30,6 +33,7 @@ __all__ = [
     "instrument",
     "member",
     "outcome",
+    "record_decision",
     "record_interval",
     "request",
     "score",

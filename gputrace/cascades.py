@@ -89,6 +89,17 @@ class Cascade:
         #: Those whose block was not left.
         self.open_requests: set[CascadeRequest] = set()
         self._sites: dict[Any, StagedSite] = {}
+        self._make_known()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker of Ray or multiprocessing has none of the requests, and sites know their process.
+        return {**self.__dict__, "open_requests": set(), "_sites": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_known()
+
+    def _make_known(self) -> None:
         with _knowing:
             _known.add(self)
             _by_name[self.name] = self
@@ -152,6 +163,8 @@ class Cascade:
     @staticmethod
     def wait_for_audits(timeout: float = 10.0) -> bool:
         """Wait until no audit of this process waits or runs: in a script, before it ends.
+
+        In a coroutine, ``await asyncio.to_thread(…)`` it: audits may run in its own loop.
 
         Args:
             timeout: Upper bound, s.

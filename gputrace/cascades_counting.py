@@ -66,6 +66,7 @@ class Escalations:
         self._requests: dict[tuple[tuple[str, str], ...], int] = {}
         self._time: dict[tuple[tuple[str, str], ...], int] = {}
         self._bills: dict[tuple[tuple[str, str], ...], Bill] = {}
+        self._paid: dict[tuple[tuple[str, str], ...], float] = {}
         self._answered: OrderedDict[str, Answered] = OrderedDict()
         self.scores = cascades_scores.Scores()
 
@@ -153,6 +154,8 @@ class Escalations:
             while len(self._answered) > _REMEMBERED:
                 self._answered.popitem(last=False)
         self._count_stages(record.cascade, record.feature, record.stages)
+        for stage, currency, cost in record.paid:
+            self._count_paid(record, {catalogue.STAGE: stage, catalogue.CURRENCY: currency}, cost)
         self._emit(record.event())
 
     def _count_stages(self, cascade: str, feature: str | None, stages: Any) -> None:
@@ -162,6 +165,11 @@ class Escalations:
                 self._time[key] = self._time.get(key, 0) + charged
                 if bill is not None:
                     self._bills.setdefault(key, Bill()).merge(bill)
+
+    def _count_paid(self, record: Decided, more: dict[str, str], cost: float) -> None:
+        with self._lock:
+            key = self._named(catalogue.ESCALATION_COST, record.cascade, record.feature, more)
+            self._paid[key] = self._paid.get(key, 0.0) + cost
 
     def _named(
         self, metric: catalogue.Metric, cascade: str, feature: str | None, more: dict[str, str]
@@ -186,14 +194,18 @@ class Escalations:
                 catalogue.ESCALATION_TIME.name: [
                     (dict(key), charged / _UNITS_PER_S) for key, charged in self._time.items()
                 ],
-                catalogue.ESCALATION_COST.name: [
-                    ({**dict(key), catalogue.CURRENCY: currency}, float(cost))
-                    for key, bill in self._bills.items()
-                    for currency, cost in bill.costs(_UNITS_PER_HOUR).items()
-                ],
+                catalogue.ESCALATION_COST.name: self._costs(),
                 catalogue.ESCALATION_THRESHOLD.name: self._thresholds(),
                 catalogue.ESCALATION_ESTIMATE.name: estimates(),
             }
+
+    def _costs(self) -> Rows:
+        costs = dict(self._paid)
+        for key, bill in self._bills.items():
+            for currency, cost in bill.costs(_UNITS_PER_HOUR).items():
+                priced = (*key, (catalogue.CURRENCY, currency))
+                costs[priced] = costs.get(priced, 0.0) + float(cost)
+        return [(dict(key), cost) for key, cost in costs.items()]
 
     def _thresholds(self) -> Rows:
         rows: Rows = []

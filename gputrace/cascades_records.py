@@ -72,6 +72,7 @@ class Decided(NamedTuple):
         body: The details, by stage and step.
         span: The span of the request.
         stages: Time in 1/``SCALE`` ns and bill by the name of the stage.
+        paid: Currency and cost by the name of the stage, where that is all that is known.
     """
 
     cascade: str
@@ -97,6 +98,7 @@ class Decided(NamedTuple):
     body: Mapping[str, Any] | None = None
     span: SpanContext | None = None
     stages: Sequence[tuple[str, int, Bill | None]] = ()
+    paid: Sequence[tuple[str, str, float]] = ()
 
     @property
     def reason(self) -> str:

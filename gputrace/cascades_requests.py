@@ -60,6 +60,8 @@ class CascadeRequest(Request, StagedWork):
         self.is_settled = self.is_told = False
         self.audit_is_settled = False
         self._callback = callback
+        # That of its beginning: what is settled while the program ends counts as well.
+        self._counting = cascades_counting.in_force()
 
     @property
     def charged_ns(self) -> int:
@@ -147,8 +149,8 @@ class CascadeRequest(Request, StagedWork):
         return step.escalated
 
     def _draw(self, confidence: Any, callback: Callable[[], Any] | None) -> None:
-        counting = cascades_counting.in_force()
-        if counting is None:
+        counting = self._counting
+        if counting is None or counting is not cascades_counting.in_force():
             # Nothing would tell what an audit found.
             return
         impossible = None
@@ -206,10 +208,9 @@ class CascadeRequest(Request, StagedWork):
         self._complete()
 
     def _complete(self) -> None:
-        if self.is_settled and (self.audit is None or self.audit_is_settled):
-            counting = cascades_counting.in_force()
-            if counting is not None:
-                counting.settled(self)
+        awaited = self.audit is not None and not self.audit_is_settled
+        if self.is_settled and not awaited and self._counting is not None:
+            self._counting.settled(self)
 
 
 class StageBlock:

@@ -163,9 +163,12 @@ class Process:
     def stop(self, timeout: float) -> None:
         """Stop what runs; the lock is held."""
         runtime, own = self.runtime, self.own
+        deadline = monotonic() + timeout
+        if runtime is not None:
+            # While what they do is still recorded.
+            runtime.escalations.finish(monotonic() + timeout / 4)
         self.runtime, self.own, self.configured, self.stopped = None, None, None, True
         record_nothing()
-        deadline = monotonic() + timeout
         with faults.contained("shut down"):
             if runtime is not None:
                 runtime.stop(deadline)

@@ -227,7 +227,6 @@ class Runtime:
     def stop(self, deadline: float) -> None:
         """Settle, export and stop, until ``deadline``; whatever hangs is left behind."""
         now = monotonic()
-        self.escalations.finish(now + (deadline - now) / 4)
         self.settle(now + (deadline - now) / 2)
         self.escalations.give_up()
         self.settler.stop()
