@@ -67,7 +67,7 @@ class Escalations:
         self._time: dict[tuple[tuple[str, str], ...], int] = {}
         self._bills: dict[tuple[tuple[str, str], ...], Bill] = {}
         self._paid: dict[tuple[tuple[str, str], ...], float] = {}
-        self._answered: OrderedDict[str, Answered] = OrderedDict()
+        self._answered: OrderedDict[str, Answered | CascadeRequest] = OrderedDict()
         self.scores = cascades_scores.Scores()
 
     # --- audits that are under way -------------------------------------------
@@ -148,15 +148,23 @@ class Escalations:
                 {catalogue.ESCALATION_DECISION: record.decision, catalogue.ESCALATION_REASON: reason},
             )
             self._requests[key] = self._requests.get(key, 0) + 1
-            self._answered[record.request_id] = Answered(
-                record.cascade, record.feature, record.served_stage, record.served_variant
-            )
-            while len(self._answered) > _REMEMBERED:
-                self._answered.popitem(last=False)
+        answered = Answered(record.cascade, record.feature, record.served_stage, record.served_variant)
+        self._remember(record.request_id, answered)
         self._count_stages(record.cascade, record.feature, record.stages)
         for stage, currency, cost in record.paid:
             self._count_paid(record, {catalogue.STAGE: stage, catalogue.CURRENCY: currency}, cost)
         self._emit(record.event())
+
+    def asked(self, identity: str, request: CascadeRequest) -> None:
+        """Take note that somebody knows a request, and may score it before all of it is settled."""
+        if not request.is_told:
+            self._remember(identity, request)
+
+    def _remember(self, identity: str, known: Answered | CascadeRequest) -> None:
+        with self._lock:
+            self._answered[identity] = known
+            while len(self._answered) > _REMEMBERED:
+                self._answered.popitem(last=False)
 
     def _count_stages(self, cascade: str, feature: str | None, stages: Any) -> None:
         with self._lock:
@@ -231,6 +239,8 @@ class Escalations:
 
     def _score(self, score: Score) -> None:
         known = self._answered.get(score.request_id)
+        if known is not None and not isinstance(known, Answered):
+            known = Answered(known.cascade.name, known.attribution.feature, *cascades_records.served(known))
         feature = score.feature if known is None else known.feature
         self._emit(score.event(feature, None if known is None else known.cascade))
         stage = score.stage or (None if known is None else known.stage)

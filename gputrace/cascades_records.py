@@ -149,7 +149,7 @@ def decided(request: CascadeRequest, *, unfinished: bool) -> Decided:
     first = request.steps[0]
     call = request.call
     light, heavy = _sides(request)
-    served = next((one for one in reversed(request.stages) if one.completed), None)
+    served_stage, served_variant = served(request)
     excluded = _excluded(request, heavy, unfinished=unfinished)
     audited = audit is not None and excluded not in {AUDIT_FAILED, AUDIT_UNFINISHED}
     if audit is not None and audited:
@@ -177,8 +177,8 @@ def decided(request: CascadeRequest, *, unfinished: bool) -> Decided:
         excluded=excluded,
         input_size=request.input_size if not light else light[0].input_size,
         light_stage=cascade.stages[0],
-        served_stage=cascade.stages[0] if served is None else served.name,
-        served_variant=None if served is None or served.call is None else served.call.attribution.variant,
+        served_stage=served_stage,
+        served_variant=served_variant,
         light=_spent(light, currency),
         heavy=_spent(heavy, currency) if heavy else None,
         currency=currency,
@@ -186,6 +186,14 @@ def decided(request: CascadeRequest, *, unfinished: bool) -> Decided:
         span=None if call.span is None else call.span.get_span_context(),
         stages=[(one.name, one.charged, one.bill) for one in tallies],
     )
+
+
+def served(request: CascadeRequest) -> tuple[str, str | None]:
+    """Return the stage whose answer was served, as far as is known, and the variant of its model."""
+    last = next((one for one in reversed(request.stages) if one.completed), None)
+    if last is None:
+        return request.cascade.stages[0], None
+    return last.name, None if last.call is None else last.call.attribution.variant
 
 
 def _sides(request: CascadeRequest) -> tuple[list[Tally], list[Tally]]:

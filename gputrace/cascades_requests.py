@@ -64,6 +64,14 @@ class CascadeRequest(Request, StagedWork):
         self._counting = cascades_counting.in_force()
 
     @property
+    def id(self) -> str:
+        """Identity of the request, for scores and outcomes that come later."""
+        identity = self.call.id
+        if self._counting is not None:
+            self._counting.asked(identity, self)
+        return identity
+
+    @property
     def charged_ns(self) -> int:
         """What its calls were charged so far, ns, without an audit; grows until it is settled."""
         return sum(tally.charged for tally in (self.rest, *self.stages)) // ledger.SCALE

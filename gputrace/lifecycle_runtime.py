@@ -13,6 +13,7 @@ from gputrace.accounts import Totals
 from gputrace.cascades_counting import Escalations
 from gputrace.devices import cuda_runtime, selection
 from gputrace.outcomes import Outcomes
+from gputrace.settings_table import DEFAULT_DATA_DIRECTORY
 from gputrace.settler import Settler
 from gputrace.telemetry import spans
 from gputrace.telemetry.metrics import Instruments
@@ -61,6 +62,11 @@ def destinations(chosen: Settings) -> list[Destination]:
                 partial(file.log_exporter, folder, identity.instance_id),
             )
         )
+    elif not chosen.sends_logs:
+        # Few receivers of spans and metrics take log events, and decisions of cascades are worth a file.
+        folder = Path(DEFAULT_DATA_DIRECTORY).absolute()
+        logs = partial(file.log_exporter, folder, identity.instance_id)
+        found.append(Destination(str(folder), None, None, _FILES_PATIENCE_S, logs))
     if chosen.sends_spans or chosen.sends_metrics or chosen.sends_logs:
         found.append(
             Destination(
