@@ -50,6 +50,7 @@ __all__ = [
     "current_scope",
     "ensure_settled",
     "enter",
+    "entered",
     "is_cancellation",
     "leave",
     "queue",
@@ -189,7 +190,8 @@ class Call:
 
 def reset() -> None:
     """Begin anew in a forked child: what was queued is the parent's."""
-    global _numbering, queue, settling  # noqa: PLW0603 - state of a process
+    global _numbering, entered, queue, settling  # noqa: PLW0603 - state of a process
+    entered = None
     queue = deque()
     _numbering = RLock()
     settling = False
@@ -216,6 +218,9 @@ def record(settled: deque[Call]) -> None:
 
 #: Starts what settles calls; the settler puts itself here when it is imported.
 ensure_settled: Callable[[], None] = lambda: None  # noqa: E731
+
+#: Counts calls as they enter, where the other processes of the node are told of them.
+entered: Callable[[], None] | None = None
 
 #: Whether ``ensure_settled`` ran in this process.
 settling = False
@@ -247,6 +252,8 @@ def enter(site: Site, *, request: Any = None, batch: Any = None, staged: Any = N
             call.parent = call.root = None
     if selection.gpu:
         call.timer = selection.timer_for(site.hold, site.devices, site.streams)
+        if entered is not None:
+            entered()
     # Before its first mark, so that the settler waits for a thread that stalls here.
     queue.append(call)
     try:

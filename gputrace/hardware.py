@@ -19,7 +19,7 @@ from gputrace.hardware_published import NodeDevice, PublishedDevice
 from gputrace.node import Node, Shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gputrace.accounts import Account
     from gputrace.costs import Costs
@@ -124,6 +124,10 @@ class Hardware:
     def count(self, accepted: int, exported: int) -> None:
         """Say how many calls this process accepted so far, and how many of them a reader has seen."""
         self.node.ring.count(accepted, exported)
+
+    def entering(self, accepted: int) -> Callable[[], None]:
+        """Return what counts one more call that this process accepts, beyond those, on whichever thread."""
+        return self.node.ring.entering(accepted)
 
     # --- the driver ------------------------------------------------------------
 

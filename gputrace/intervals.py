@@ -116,6 +116,8 @@ def _hand_over(site: Site, batch: Batch, told: Told, marks: list[int]) -> None:
         spans.report(call)
     if call.span is not None:
         call.span.set_attribute(catalogue.BATCH_SIZE, batch.size)
+    if calls.entered is not None:
+        calls.entered()
     calls.queue.append(call)
 
 

@@ -117,7 +117,8 @@ class Process:
         if not running:
             runtime.start()
         if self.own is not None:
-            self.own.begin(runtime.instruments.owes_to)
+            runtime.settler.counts.exports_tell = self.own.meter_provider is not None
+            self.own.begin(runtime.instruments.owes_to, runtime.settler.exported)
         calls.record(runtime.settler.queue)
         outcomes.record(runtime.outcomes)
         cascades_counting.record(runtime.escalations)

@@ -31,6 +31,7 @@ _CELL = struct.Struct("=7q")
 _CHECKSUM = struct.Struct("=Q")
 _NAME = struct.Struct("=H118sI")
 _RECORD = struct.Struct("=QqqI")
+_ENTERED = struct.Struct("@q")
 _RECORD_CHECKSUM = struct.Struct("=I")
 
 _COPY_BYTES = 64
@@ -40,12 +41,25 @@ _NAME_BYTES = 128
 _NAME_MOST = 118
 
 STATE_AT = 512
+#: Calls that entered, behind the state: one aligned word, written whole.
+_ENTERED_AT = 768
 _DEVICES_AT = 1024
 _DEVICE_BYTES = _NAME_BYTES + CELL_BYTES
 RECORDS_AT = _DEVICES_AT + MOST_DEVICES * _DEVICE_BYTES
 
 #: A cell that is read while its writer writes both copies is read again, this often.
 _READS = 4
+
+
+def write_entered(buffer: memoryview, count: int) -> None:
+    """Say how many calls a process has accepted."""
+    _ENTERED.pack_into(buffer, _ENTERED_AT, count)
+
+
+def read_entered(read_at: ReadAt) -> int:
+    """Return how many calls a process has accepted, 0 where it does not say."""
+    data = read_at(_ENTERED_AT, _ENTERED.size)
+    return int(_ENTERED.unpack(data)[0]) if len(data) == _ENTERED.size else 0
 
 
 class Identity(NamedTuple):

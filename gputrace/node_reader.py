@@ -85,7 +85,8 @@ def read_state(read_at: ReadAt) -> State | None:
     is_closed = devices < 0
     return State(
         heartbeat_ns,
-        accepted,
+        # The state is written tick by tick, and what entered since then as well.
+        max(accepted, node_layout.read_entered(read_at)),
         exported,
         floor_ns,
         written,

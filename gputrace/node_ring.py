@@ -6,9 +6,14 @@ readers need to know nothing of its calls.
 
 from __future__ import annotations
 
+import itertools
 from time import monotonic_ns
+from typing import TYPE_CHECKING
 
 from gputrace import faults, node_layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class _Device:
@@ -132,6 +137,25 @@ class RingWriter:
         """Say how many calls this process accepted and exported so far."""
         self._accepted, self._exported = accepted, exported
         self._write_state()
+
+    def entering(self, accepted: int) -> Callable[[], None]:
+        """Return what counts one more call that this process accepts, on whichever thread.
+
+        Seen at once, also if the process is killed before it ticks.
+
+        Args:
+            accepted: Those before.
+        """
+        buffer, numbers = self._buffer, itertools.count(accepted + 1)
+
+        def entered() -> None:
+            try:  # noqa: SIM105 - on the hot path
+                node_layout.write_entered(buffer, next(numbers))
+            except ValueError:
+                # The file was closed meanwhile: nobody asks for this process any more.
+                pass
+
+        return entered
 
     def close(self) -> None:
         """Say that nothing more will come: readers wait for this process no longer."""

@@ -21,6 +21,7 @@ from gputrace.devices.host import HostDevice
 from gputrace.devices.reported import Told
 from gputrace.following import Followed, Lane
 from gputrace.settler_charges import Charges
+from gputrace.settler_counts import Counts
 from gputrace.settler_devices import DEVICE_REPORTED, DEVICE_TIMED, Devices, is_told
 from gputrace.settler_requests import Requests
 from gputrace.settler_stages import Stages
@@ -84,8 +85,7 @@ class Settler:
         self._clock = calls.clock
         self._last_ns = self._polled_ns = self._clock()
         self._max_hold_ns = MAX_HOLD_NS
-        #: Calls that were accepted, settled, and settled when a reader last looked.
-        self._accepted = self._concluded = self._shown = 0
+        self.counts = Counts(hardware)
         if not selection.gpu and hardware is None:
             self._host: HostAccount | None = HostAccount(HostDevice(), self._last_ns)
             self.accounts[self._host.device.id] = self._host
@@ -110,6 +110,7 @@ class Settler:
         """Start the background thread, or start it again."""
         self._stopping = False
         self._devices.await_more(more=True)
+        self.counts.begin()
         self._thread = threading.Thread(target=self._run, name="gputrace-settler", daemon=True)
         self._thread.start()
 
@@ -125,9 +126,8 @@ class Settler:
             # Another settler may take over, and users' threads must find that one.
             cuda_capture.poll_here = None
         if self.hardware is not None and not self.hardware.closed:
+            self.counts.end()
             with self._state_lock:
-                # What was settled is exported next.
-                self.hardware.count(self._accepted, self._concluded)
                 self.hardware.close(self._clock(), self._charges.costs)
                 self.totals.lose(self.hardware.lost)
 
@@ -178,14 +178,17 @@ class Settler:
         while True:
             self.tick(users_thread=True)
             with self._state_lock:
-                outstanding = any(
-                    followed.call.closed and not is_told(followed) for followed in self._followed
-                )
+                outstanding = any(one.call.closed and not is_told(one) for one in self._followed)
             if not outstanding:
                 return True
             if monotonic() >= deadline:
                 return False
             sleep(0.001)
+
+    def exported(self) -> None:
+        """Take note that an export has arrived, of what a reader was shown last."""
+        with self._state_lock:
+            self.counts.exported()
 
     def snapshot(self) -> Snapshot:
         """Settle, and return all counters at one instant.
@@ -197,7 +200,7 @@ class Settler:
                 self._settle()
             queue_length = len(self._followed) + len(self.queue)
             publisher = identity.instance_id()
-            self._shown = self._concluded
+            self.counts.shown()
             hardware = self.hardware
             accounts = list(self.accounts.values()) if hardware is None else hardware.accounts()
             shown = self.totals.snapshot(accounts, publisher, queue_length, self._charges.costs)
@@ -248,7 +251,7 @@ class Settler:
             if account.lost:
                 # Nobody waits for a device that will never tell.
                 hardware.frontier(account, now_ns)
-        hardware.count(self._accepted, self._shown)
+        self.counts.tell()
         hardware.tick(now_ns, self._charges.costs, self.accounts)
         self.totals.lose(hardware.lost)
 
@@ -258,7 +261,7 @@ class Settler:
         for _ in range(len(queue)):
             call = queue.popleft()
             followed = call.settled = Followed(call, self._last_ns)
-            self._accepted += 1
+            self.counts.accepted += 1
             self._requests.opened(call)
             self._stages.opened(call)
             timer = call.timer
@@ -357,7 +360,7 @@ class Settler:
         followed.release(call.marks)
         series = followed.series = self.totals.call_series(call, account, call.status or "ok")
         self.totals.calls[series] += 1
-        self._concluded += 1
+        self.counts.concluded += 1
         call.settled = None
         if self._requests.concluded(followed, now_ns):
             return

@@ -33,6 +33,10 @@ MODULES = ("fastapi", "httpx", "ray", "sklearn", "torch", "uvicorn")
 # What gputrace would contain in a user's program must fail its own tests, in their subprocesses too.
 os.environ["GPUTRACE_RAISE_FAULTS"] = "1"
 
+# A shell lets what it starts in the background ignore this, and programs inherit it that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # A slow machine is no failure: no test judges time, hypothesis neither. CI tries the same examples each time,
 # so that it judges the change; new ones are tried wherever else the tests run.
 hypothesis.settings.register_profile("gputrace", deadline=None, derandomize="CI" in os.environ)

@@ -86,10 +86,14 @@ class MetricOutlet:
         self.reader.ordering = threading.Lock()
         self.closer.start()
 
-    def begin(self, owes_to: Callable[[object], bool]) -> None:
+    def begin(self, owes_to: Callable[[object], bool], exported: Callable[[], None]) -> None:
         """Export where counting begins, and from then on the value soon after each first 0.
 
         Without that, a process that is killed has exported nothing, or zeros.
+
+        Args:
+            owes_to: Tells whether a metric reader has seen a 0 in place of a value.
+            exported: Called whenever metrics have arrived.
         """
 
         def again() -> None:
@@ -99,6 +103,8 @@ class MetricOutlet:
         def on_exported() -> None:
             if owes_to(self.reader):
                 self.closer.submit(again)
+            else:
+                exported()
 
         self.exporter.on_exported = on_exported
         self.closer.submit(self.reader.collect)

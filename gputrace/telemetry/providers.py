@@ -106,17 +106,18 @@ class OwnProviders:
             for exporter in exporters:
                 exporter.histograms = self.histograms
 
-    def begin(self, owes_to: Callable[[object], bool]) -> None:
+    def begin(self, owes_to: Callable[[object], bool], exported: Callable[[], None]) -> None:
         """Export where counting begins, once in a process.
 
         Args:
             owes_to: Tells whether a metric reader has seen a 0 in place of a value.
+            exported: Called whenever metrics have arrived somewhere.
         """
         if self._begun:
             return
         self._begun = True
         for outlet in self._metric_outlets.values():
-            outlet.begin(owes_to)
+            outlet.begin(owes_to, exported)
 
     def take_logs(self) -> None:
         """Take log events from here on; few programs have any, and each destination costs two threads."""

@@ -21,6 +21,22 @@ OF_HANDOVER = "tests/test_node_handover.py::"
 OF_AGENT = "tests/cli/test_agent.py::"
 MUTATIONS = [
     Mutation(
+        "killed: what entered since the last tick is not counted",
+        "gputrace/node_reader.py",
+        "        max(accepted, node_layout.read_entered(read_at)),",
+        "        accepted,",
+        "tests/test_hardware_exports.py::"
+        "test_what_a_killed_process_accepted_and_did_not_export_is_lost_to_the_call",
+    ),
+    Mutation(
+        "killed: what was exported since the last tick is not counted",
+        "gputrace/settler_counts.py",
+        "        self._exported = self._shown\n        self.tell()",
+        "        pass",
+        "tests/test_hardware_exports.py::"
+        "test_what_a_killed_process_accepted_and_did_not_export_is_lost_to_the_call",
+    ),
+    Mutation(
         "published: a gap between two readings is told with the reading after it",
         PUBLISHED,
         "                yield from self._told(self._told_ns, reading.start_ns, None, held_between)",

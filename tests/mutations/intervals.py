@@ -60,8 +60,8 @@ MUTATIONS = [
     Mutation(
         "intervals: a flush waits for others",
         "gputrace/settler.py",
-        "followed.call.closed and not is_told(followed)",
-        "followed.call.closed",
+        "one.call.closed and not is_told(one)",
+        "one.call.closed",
         OF_INTERVALS + "test_a_flush_does_not_wait_for_other_intervals_and_a_stop_expects_none",
     ),
     Mutation(
