@@ -205,6 +205,10 @@ class CascadeRequest(Request, StagedWork):
                     # At exit no thread can be started.
                     audit.cancelled = True
 
+    def tallies(self) -> list[Tally]:
+        """Return what sums up all inside it."""
+        return [self.rest, *self.stages]
+
     def told(self) -> None:
         """Hand on what it came to, if nothing more is awaited."""
         self.is_settled = True

@@ -179,10 +179,10 @@ class Settler:
             self.tick(users_thread=True)
             with self._state_lock:
                 outstanding = any(one.call.closed and not is_told(one) for one in self._followed)
-            if not outstanding:
-                return True
-            if monotonic() >= deadline:
-                return False
+                self._stages.hasten()
+            self._emit()
+            if not outstanding or monotonic() >= deadline:
+                return not outstanding
             sleep(0.001)
 
     def exported(self) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from gputrace.accounts import Account, DeviceEvent, Totals
     from gputrace.attribution import Attribution
+    from gputrace.cardinality import Series
     from gputrace.costs import Costs
     from gputrace.following import Followed, Lane
     from gputrace.hardware import Hardware
@@ -90,6 +91,7 @@ class Charges:
         account.advanced(until_ns, self._ledger.held(device_id))
         time = self._totals.time
         counted = []
+        shared: list[tuple[Series | staged.PartOf, int]] = []
         for number, amount in charged.items():
             followed = self.open_calls[number]  # type: ignore[index]
             followed.charged += amount
@@ -100,6 +102,7 @@ class Charges:
                 )
                 time[series] = time.get(series, 0) + part
                 counted.append((series, part))
+                shared.append((series if tally is None else staged.PartOf(series, tally), part))
                 if request is not None or tally is not None:
                     parts = (
                         None if self.costs is None else self.costs.split(account, start_ns, until_ns, part)
@@ -111,7 +114,7 @@ class Charges:
         if self.costs is not None:
             self.costs.bill(account, start_ns, until_ns, counted)
         if self._hardware is not None:
-            self._hardware.charged(account, Stretch(start_ns, until_ns, tuple(counted)))
+            self._hardware.charged(account, Stretch(start_ns, until_ns, tuple(shared)))
 
     def _feed(self, event: DeviceEvent) -> None:
         at_ns, kind, _, lane = event

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from gputrace.staged import StagedWork, Tally
 
 
+#: How long what is settled waits for the readings of its last period, which tell its energy.
+READINGS_NS = 5_000_000_000
+
+
 class Stages:
     """The staged work that is followed."""
 
@@ -71,10 +75,21 @@ class Stages:
         waiting = []
         for work, ended_ns in self._ended:
             pending = bool(work.following or work.awaited)
-            if pending and now_ns - ended_ns < PATIENCE_NS:
+            patience_ns = PATIENCE_NS if pending else READINGS_NS if _is_unread(work) else 0
+            if now_ns - ended_ns < patience_ns:
                 waiting.append((work, ended_ns))
             else:
                 work.unsettled = pending
+                self._settled.append(work)
+        self._ended = waiting
+
+    def hasten(self) -> None:
+        """Wait for no readings any more: what is settled is about to be exported."""
+        waiting = []
+        for work, ended_ns in self._ended:
+            if work.following or work.awaited:
+                waiting.append((work, ended_ns))
+            else:
                 self._settled.append(work)
         self._ended = waiting
 
@@ -82,6 +97,10 @@ class Stages:
         """Tell all that is settled of it; outside of locks, for one thread at a time."""
         while self._settled:
             self._settled.popleft().told()
+
+
+def _is_unread(work: StagedWork) -> bool:
+    return any(tally.unread for tally in work.tallies())
 
 
 def _timed(tally: Tally, followed: Followed) -> None:

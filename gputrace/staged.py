@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gputrace import ledger
 from gputrace.call_site import HOLD_NONE, Site
 from gputrace.prices_billing import Bill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from gputrace.call import Call
+    from gputrace.cardinality import Series
     from gputrace.prices_rows import Price
     from gputrace.prices_timeline import Amount
 
 _UNITS_PER_HOUR = ledger.SCALE * 3_600 * 1_000_000_000
+_UJ_PER_J = 1_000_000
 _UNITS_PER_S = ledger.SCALE * 1_000_000_000
 
 #: Whether this process has ever begun any: until then nobody needs to look.
@@ -53,7 +55,7 @@ class Tally:
         bill: The same by price; None where nothing has a price.
         measured: Calls that were timed.
         unmeasured: Calls that should have been, and could not.
-        energy_j: What it drew, J; None where that was not read.
+        unread: Stretches of its time for which the device's readings have yet to come.
         completed: The block was left without an exception.
     """
 
@@ -62,11 +64,13 @@ class Tally:
         "call",
         "charged",
         "completed",
-        "energy_j",
+        "energy_uj",
         "input_size",
         "measured",
         "name",
         "unmeasured",
+        "unpowered",
+        "unread",
         "work",
     )
 
@@ -81,7 +85,9 @@ class Tally:
         self.bill: Bill | None = None
         self.measured = 0
         self.unmeasured = 0
-        self.energy_j: float | None = None
+        self.energy_uj: int | None = None
+        self.unread = 0
+        self.unpowered = False
         self.completed = False
 
     def add(self, amount: int, parts: tuple[tuple[Price | None, Amount], ...] | None) -> None:
@@ -96,6 +102,24 @@ class Tally:
             if self.bill is None:
                 self.bill = Bill()
             self.bill.add(parts)
+
+    def read(self, energy_uj: int | None) -> None:
+        """Take note of a reading.
+
+        Args:
+            energy_uj: Its part of the energy of a period; None where that was not read.
+        """
+        if energy_uj is None:
+            self.unpowered = True
+        else:
+            self.energy_uj = (self.energy_uj or 0) + energy_uj
+
+    @property
+    def energy_j(self) -> float | None:
+        """What it drew, J; None where that was not read, or not all of it."""
+        if self.energy_uj is None or self.unread or self.unpowered or self.time_s is None:
+            return None
+        return self.energy_uj / _UJ_PER_J
 
     @property
     def time_s(self) -> float | None:
@@ -132,8 +156,24 @@ class StagedWork:
         self.awaited: deque[None] = deque()
         self.unsettled = False
 
+    def tallies(self) -> Iterable[Tally]:
+        """Return what sums up all inside it."""
+        return (self.rest,)
+
     def told(self) -> None:
         """Take note that all inside it is settled; on the settler's thread, outside of its locks."""
+
+
+class PartOf(NamedTuple):
+    """A series that a stage was charged under: what energy is shared by."""
+
+    series: Series
+    tally: Tally
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Those of the series."""
+        return self.series.attributes
 
 
 def begin() -> None:
