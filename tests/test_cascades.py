@@ -385,7 +385,7 @@ def test_work_that_goes_on_for_too_long_is_said_to_be_unsettled(
                     begun.set()
                     late.wait()
 
-            thread = threading.Thread(target=gputrace.carry(work))
+            thread = threading.Thread(target=gputrace.carry(work), daemon=True)
             thread.start()
             begun.wait()
         request.escalate(0.9)

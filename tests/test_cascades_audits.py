@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -100,7 +102,12 @@ def test_an_audit_is_no_part_of_the_cascade_and_of_no_request(
 ) -> None:
     cascade = made()
     with gputrace.request("GET /answers", feature="search"):
-        request = serve(cascade, clock, audit=lambda: clock.advance(HEAVY_NS))
+        outside = contextvars.copy_context()
+        with cascade.request(feature="support") as request:
+            with request.stage("small"):
+                clock.advance(LIGHT_NS)
+            # Wherever it is decided: this context is that of a request that goes on.
+            outside.run(request.escalate, 0.9, audit=lambda: clock.advance(HEAVY_NS))
         assert gputrace.Cascade.wait_for_audits()
     (decision,) = decisions(recorder)
     assert decision["decision"] == "audited"
@@ -267,8 +274,9 @@ def test_a_full_queue_takes_no_more(
 def test_one_that_takes_too_long_is_given_up(
     recorder: Recorder, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go = threading.Event()
-    serve(made(), clock, audit=go.wait)
+    begun, go = threading.Event(), threading.Event()
+    request = serve(made(), clock, audit=lambda: (begun.set(), go.wait()))
+    begun.wait()
     recorder.settle()
     assert recorder.events == []
     monkeypatch.setattr(cascades.cascades_counting, "PATIENCE_S", -1)
@@ -277,7 +285,28 @@ def test_one_that_takes_too_long_is_given_up(
     assert event.attributes[catalogue.ESCALATION_EXCLUDED] == "audit_unfinished"
     assert catalogue.ESCALATION_AUDIT_PROPENSITY not in event.attributes
     go.set()
+    while not request.audit.has_ended:
+        time.sleep(0.001)
     assert len(decisions(recorder)) == 1, "told once"
+
+
+def test_one_that_is_given_up_before_it_began_does_not_begin(
+    recorder: Recorder, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    cascade = made()
+    serve(cascade, clock, audit=lambda: (begun.set(), go.wait()))
+    begun.wait()
+    request = serve(cascade, clock, audit=lambda: pytest.fail("given up"))
+    recorder.settle()
+    monkeypatch.setattr(cascades.cascades_counting, "PATIENCE_S", -1)
+    recorder.settle()
+    go.set()
+    third = serve(cascade, clock, audit=int)
+    while not third.audit.has_ended:
+        time.sleep(0.001)
+    assert not request.audit.has_ended
+    assert len(decisions(recorder)) == 3
 
 
 def test_where_nothing_is_recorded_nothing_is_audited(clock: VirtualClock) -> None:

@@ -262,3 +262,8 @@ def test_what_a_dead_collector_does_not_take_is_said_to_be_lost(run_python: Any)
         OTEL_EXPORTER_OTLP_LOGS_ENDPOINT="http://127.0.0.1:9/v1/logs",
     )
     assert "1 log event to" in result.stderr
+
+
+def test_a_flush_exports_them(run_python: Any, read_files: Any) -> None:
+    run_python(WORK + "gputrace.configure()\nserve(0.1)\nassert gputrace.flush()\nos._exit(0)\n")
+    assert len(records(read_files(run_python.folder / "gputrace-data"), DECIDED)) == 1

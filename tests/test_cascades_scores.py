@@ -82,6 +82,20 @@ def test_a_score_is_of_the_stage_that_answered(  # noqa: PLR0913 - every combina
     ]
 
 
+def test_a_request_that_is_still_open_is_known(
+    recorder: Recorder, recorded: list[tuple[float, dict[str, str]]], clock: VirtualClock
+) -> None:
+    cascade = gputrace.Cascade("answer", stages=("small", "large"), threshold=0.8)
+    with cascade.request(feature="support") as request:
+        with request.stage("small", variant="fp16"):
+            clock.advance(10)
+        gputrace.score(request.id, 1.0)
+        recorder.settle()
+    ((_, attributes),) = recorded
+    assert (attributes["gputrace.stage"], attributes["gputrace.variant"]) == ("small", "fp16")
+    assert attributes["gputrace.feature"] == "support"
+
+
 def test_the_light_answer_of_an_escalated_request_is_scored_by_its_stage(
     recorder: Recorder, recorded: list[tuple[float, dict[str, str]]], clock: VirtualClock
 ) -> None:
