@@ -9,7 +9,7 @@ from gputrace.carrying import carry
 from gputrace.cascades import Cascade, score
 from gputrace.cascades_decorator import cascade
 from gputrace.cascades_recording import record_decision
-from gputrace.integrations import instrument
+from gputrace.integrations import instrument, instrument_ray
 from gputrace.intervals import record_interval
 from gputrace.lifecycle import configure, flush, shutdown
 from gputrace.logs import LoggingFilter
@@ -31,6 +31,7 @@ __all__ = [
     "flush",
     "inject",
     "instrument",
+    "instrument_ray",
     "member",
     "outcome",
     "record_decision",

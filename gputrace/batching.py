@@ -55,6 +55,12 @@ class Member:
         self.awaited = False
         self.tally_awaited = False
 
+    def forget(self) -> None:
+        """Say that no batch will serve it, as when it was cancelled in a queue: its request waits no more."""
+        if self.awaited and self.request is not None:
+            self.awaited = False
+            self.request.expected.pop()
+
 
 def member() -> Member:
     """Return what the current work puts into a queue, so that the batch which serves it bills it.

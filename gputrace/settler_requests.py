@@ -108,9 +108,7 @@ class Requests:
             }
             key = tuple(self._totals.counted_as(catalogue.BATCH_MEMBERS, kept).items())
             self._members[key] = self._members.get(key, 0) + 1
-            if one.awaited and one.request is not None:
-                one.awaited = False
-                one.request.expected.pop()
+            one.forget()
         for request in served.requests():
             request.calls += 1
             request.expected.pop()

@@ -41,3 +41,23 @@ def instrument(
 
     options = asgi.Options(feature=feature, tags=dict(tags or {}), server_timing=server_timing)
     return asgi.add(app, options)
+
+
+def instrument_ray(**settings: Any) -> None:
+    """Let Ray's tasks and actors continue the trace of whoever calls them, and bill the same feature.
+
+    Before ``ray.init()``: the job's runtime environment then sets up every worker. A
+    ``worker_process_setup_hook`` of the user's is kept and runs in each as well. Signatures and arguments
+    stay as they are. gputrace must be installed wherever workers of the job run.
+
+    Args:
+        **settings: What each worker gives to ``configure``, such as ``data_dir``. Without any, workers
+            do as their own environment says; their files go where this process's would by default.
+
+    Raises:
+        ImportError: Ray is not installed.
+        TypeError: There is no such setting, or it cannot be sent to another process, as ``trust``.
+    """
+    from gputrace.integrations import ray
+
+    ray.instrument(settings)

@@ -197,6 +197,12 @@ def run_python(tmp_path: Path) -> Program:
     return Program(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def program_in() -> type[Program]:
+    """`program_in(folder)` is `run_python` for a fixture that outlives one test."""
+    return Program
+
+
 class Files:
     """What the files of the embedded default say.
 

@@ -124,6 +124,16 @@ def test_a_member_that_has_ended_is_billed_and_told_when_its_batch_is_settled(
     assert (request.calls, request.charged_ns) == (1, 10)
 
 
+def test_a_request_does_not_wait_for_an_item_that_no_batch_will_serve(recorder: Recorder) -> None:
+    with gputrace.request("GET /a", feature="a") as request:
+        left = gputrace.member()
+    assert recorder.settled() == []
+    left.forget()
+    left.forget()
+    assert not request.expected
+    assert [call.operation for call in recorder.settled()] == ["GET /a"]
+
+
 def test_a_batch_counts_once_and_its_members_each(recorder: Recorder, clock: VirtualClock) -> None:
     with gputrace.batch(members("a", "b", "a")):
         clock.advance(1)

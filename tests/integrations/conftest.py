@@ -98,3 +98,19 @@ def fetch() -> Any:
             return [await client.request(method, path, headers=headers) for path in paths]
 
     return fetched
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(needs: Any, tmp_path_factory: Any) -> Iterator[Any]:
+    """A Ray cluster; this process is no part of it."""
+    needs("ray")
+    from tests.integrations.ray_cluster import cluster
+
+    with cluster(tmp_path_factory.mktemp("ray")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def ray_address(ray_cluster: Any) -> str:
+    """What `ray.init(address=...)` takes."""
+    return str(ray_cluster.address)
