@@ -13,6 +13,8 @@ import os
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter
+from opentelemetry.exporter.otlp.json.file._log_exporter import FileLogExporter
+from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.metrics import (
     Counter,
     Histogram,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from opentelemetry.sdk._logs import ReadableLogRecord
     from opentelemetry.sdk.metrics.export import MetricsData
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -50,7 +53,7 @@ class RotatingStream(io.TextIOBase):
 
     Args:
         folder: Where the files go; made when needed.
-        signal: ``spans`` or ``metrics``.
+        signal: ``spans``, ``metrics`` or ``logs``.
         instance_id: Tells the identity of this process, part of the name.
         max_bytes: Size at which the next file is begun.
         kept_files: How many files of this process and signal stay; the oldest go first.
@@ -171,9 +174,24 @@ class _MetricExporter(FileMetricExporter):
         return MetricExportResult.FAILURE if self._lines.failed else result
 
 
+class _LogExporter(FileLogExporter):
+    def __init__(self, stream: RotatingStream) -> None:
+        super().__init__(stream=cast("IO[str]", stream))
+        self._lines = stream
+
+    def export(self, batch: Sequence[ReadableLogRecord]) -> LogRecordExportResult:
+        result = super().export(batch)
+        return LogRecordExportResult.FAILURE if self._lines.failed else result
+
+
 def span_exporter(folder: Path, instance_id: Callable[[], str]) -> FileSpanExporter:
     """Return an exporter that writes spans under ``folder``."""
     return _SpanExporter(RotatingStream(folder, "spans", instance_id))
+
+
+def log_exporter(folder: Path, instance_id: Callable[[], str]) -> FileLogExporter:
+    """Return an exporter that writes log events under ``folder``."""
+    return _LogExporter(RotatingStream(folder, "logs", instance_id))
 
 
 def metric_exporter(folder: Path, instance_id: Callable[[], str]) -> FileMetricExporter:

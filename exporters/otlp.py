@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
@@ -33,6 +34,14 @@ def metric_exporter(
     """Return an exporter of metrics; see :func:`span_exporter`."""
     url = None if endpoint is None else _signal_url(endpoint, "metrics")
     return OTLPMetricExporter(endpoint=url, session=session, timeout=timeout_s)
+
+
+def log_exporter(
+    endpoint: str | None, session: requests.Session | None = None, timeout_s: float | None = None
+) -> OTLPLogExporter:
+    """Return an exporter of log events; see :func:`span_exporter`."""
+    url = None if endpoint is None else _signal_url(endpoint, "logs")
+    return OTLPLogExporter(endpoint=url, session=session, timeout=timeout_s)
 
 
 def name_of(endpoint: str | None) -> str:

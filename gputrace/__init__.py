@@ -6,6 +6,9 @@ from gputrace.attribution_marks import feature
 from gputrace.baggage import inject
 from gputrace.batching import batch, member
 from gputrace.carrying import carry
+from gputrace.cascades import Cascade, score
+from gputrace.cascades_decorator import cascade
+from gputrace.cascades_recording import record_decision
 from gputrace.integrations import instrument, instrument_ray
 from gputrace.intervals import record_interval
 from gputrace.lifecycle import configure, flush, shutdown
@@ -16,10 +19,12 @@ from gputrace.tracking import track
 from gputrace.tracking_blocks import span
 
 __all__ = [
+    "Cascade",
     "LoggingFilter",
     "attribute_to",
     "batch",
     "carry",
+    "cascade",
     "configure",
     "current",
     "feature",
@@ -29,8 +34,10 @@ __all__ = [
     "instrument_ray",
     "member",
     "outcome",
+    "record_decision",
     "record_interval",
     "request",
+    "score",
     "shutdown",
     "span",
     "track",

@@ -219,6 +219,8 @@ class Snapshot:
     requests: dict[str, list[tuple[dict[str, str], float]]] = field(default_factory=dict)
     #: Of the metrics that come from readings of GPUs, by the metric's name.
     readings: dict[str, list[tuple[dict[str, str], float]]] = field(default_factory=dict)
+    #: Of the metrics of cascades, by the metric's name.
+    escalations: dict[str, list[tuple[dict[str, str], float]]] = field(default_factory=dict)
     queue_length: int = 0
     folded: int = 0
 

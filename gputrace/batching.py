@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace as trace_api
 
-from gputrace import attribution, call as calls, catalogue, faults
+from gputrace import attribution, call as calls, catalogue, faults, staged
 from gputrace.attribution import Attribution, tolerated_fields
 from gputrace.call_blocks import OpenCalls
 from gputrace.call_site import HOLD_STEPS, Site, checked_options
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
     from gputrace.call import Call
+    from gputrace.staged import StagedWork, Tally
 
 _READING = faults.contained("read the members of a batch")
 
@@ -34,10 +35,12 @@ class Member:
         attribution: Who is billed.
         request: The request that it came from, None outside of any.
         span_context: Links the batch to it.
+        tally: Sums up the stage of a cascade that it came from, None outside of any.
         awaited: The request waits for its first batch.
+        tally_awaited: The cascade does.
     """
 
-    __slots__ = ("attribution", "awaited", "request", "span_context")
+    __slots__ = ("attribution", "awaited", "request", "span_context", "tally", "tally_awaited")
 
     def __init__(
         self,
@@ -48,7 +51,9 @@ class Member:
         self.attribution = billed
         self.request = request
         self.span_context = span_context
+        self.tally: Tally | None = None
         self.awaited = False
+        self.tally_awaited = False
 
     def forget(self) -> None:
         """Say that no batch will serve it, as when it was cancelled in a queue: its request waits no more."""
@@ -75,6 +80,10 @@ def member() -> Member:
     if request is not None:
         made.awaited = True
         request.expected.append(None)
+    made.tally = staged.tally_of(call)
+    if made.tally is not None:
+        made.tally_awaited = True
+        made.tally.work.awaited.append(None)
     return made
 
 
@@ -113,10 +122,16 @@ class Batch:
         self._given: dict[object, list[int]] = {}
         for request in self.requests():
             request.expected.append(None)
+        for work in self.staged_work():
+            work.awaited.append(None)
 
     def requests(self) -> list[Request]:
         """Return the requests that it serves, each once."""
         return list(dict.fromkeys(one.request for one in self.members if one.request is not None))
+
+    def staged_work(self) -> list[StagedWork]:
+        """Return the cascades and audits that it serves, each once."""
+        return list(dict.fromkeys(one.tally.work for one in self.members if one.tally is not None))
 
     def split(self, device: object, amount: int) -> list[tuple[Member, int]]:
         """Split a charge; what each member was given grows, and stays within one unit of its share.
@@ -150,12 +165,13 @@ class Batch:
     def billed(self, one: Member, call: Call) -> Attribution:
         """Return whom a member's share of a call under the batch is billed to."""
         of_call = call.attribution
+        stage = None if one.tally is None else one.tally.work.billed_stage
         return _billed(
             one.attribution.feature,
             one.attribution.tenant,
             of_call.model,
             of_call.variant,
-            of_call.stage,
+            stage or of_call.stage,
         )
 
     def own_attribution(self, of_call: Attribution) -> Attribution:
@@ -301,7 +317,9 @@ def _as_member(given: Member | Request | None) -> Member:
     if isinstance(given, Request):
         call = given.call
         span_context = None if call.span is None else call.span.get_span_context()
-        return Member(call.attribution, given, span_context)
+        made = Member(call.attribution, given, span_context)
+        made.tally = staged.tally_of(call)
+        return made
     if given is not None:
         faults.log_once(
             "batch-member",

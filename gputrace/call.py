@@ -92,6 +92,7 @@ class Call:
         span: Its span, where the trace is sampled.
         batch: The batch that it is, set for batches alone.
         request: The request that it is, set for containers of that kind alone.
+        staged: What sums up the stage or the cascade that it is, set for those alone.
         outlasting: A context that must outlast its closing.
         settled: What the settler keeps about it.
     """
@@ -115,6 +116,7 @@ class Call:
         "settled",
         "site",
         "span",
+        "staged",
         "status",
         "timer",
     )
@@ -130,6 +132,7 @@ class Call:
     inner: Scope | Call | None
     outlasting: Any
     request: Any
+    staged: Any
     batch: Any
 
     def __init__(self, site: Site, outer: Scope | Call | None) -> None:
@@ -223,7 +226,7 @@ entered: Callable[[], None] | None = None
 settling = False
 
 
-def enter(site: Site, *, request: Any = None, batch: Any = None) -> Call:
+def enter(site: Site, *, request: Any = None, batch: Any = None, staged: Any = None) -> Call:
     """Open a call on this thread and make it the innermost scope.
 
     Args:
@@ -231,6 +234,7 @@ def enter(site: Site, *, request: Any = None, batch: Any = None) -> Call:
         request: What sums it up, where it is the container of a request: that begins
             anew, whatever it is in.
         batch: The members, where it is a batch.
+        staged: What sums it up, where its site is staged.
     """
     if not settling:
         ensure_settled()
@@ -242,6 +246,10 @@ def enter(site: Site, *, request: Any = None, batch: Any = None) -> Call:
         call.parent = call.root = None
     elif batch is not None:
         _join(call, batch)
+    if staged is not None:
+        call.staged = staged
+        if staged.apart:
+            call.parent = call.root = None
     if selection.gpu:
         call.timer = selection.timer_for(site.hold, site.devices, site.streams)
         if entered is not None:

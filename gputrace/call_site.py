@@ -53,6 +53,8 @@ class Site:
     is_request = False
     #: What its calls are charged is split among members: see ``gputrace.batching``.
     is_batch = False
+    #: Its calls begin staged work: see ``gputrace.staged``.
+    is_staged = False
 
     def __init__(  # noqa: PLR0913 - the arguments of track(), in one place
         self,

@@ -27,6 +27,27 @@ from gputrace.catalogue_attributes import (
     ENERGY_SPLIT as ENERGY_SPLIT,
     ENERGY_SPLITS as ENERGY_SPLITS,
     ERROR_TYPE as ERROR_TYPE,
+    ESCALATION_AUDIT_DRAWN as ESCALATION_AUDIT_DRAWN,
+    ESCALATION_AUDIT_PROPENSITY as ESCALATION_AUDIT_PROPENSITY,
+    ESCALATION_AUDIT_REASON as ESCALATION_AUDIT_REASON,
+    ESCALATION_BOUND as ESCALATION_BOUND,
+    ESCALATION_CASCADE as ESCALATION_CASCADE,
+    ESCALATION_CONFIDENCE as ESCALATION_CONFIDENCE,
+    ESCALATION_DECISION as ESCALATION_DECISION,
+    ESCALATION_EXCLUDED as ESCALATION_EXCLUDED,
+    ESCALATION_HEAVY_COST as ESCALATION_HEAVY_COST,
+    ESCALATION_HEAVY_ENERGY as ESCALATION_HEAVY_ENERGY,
+    ESCALATION_HEAVY_TIME as ESCALATION_HEAVY_TIME,
+    ESCALATION_INPUT_SIZE as ESCALATION_INPUT_SIZE,
+    ESCALATION_LIGHT_COST as ESCALATION_LIGHT_COST,
+    ESCALATION_LIGHT_ENERGY as ESCALATION_LIGHT_ENERGY,
+    ESCALATION_LIGHT_STAGE as ESCALATION_LIGHT_STAGE,
+    ESCALATION_LIGHT_TIME as ESCALATION_LIGHT_TIME,
+    ESCALATION_POLICY as ESCALATION_POLICY,
+    ESCALATION_QUANTITY as ESCALATION_QUANTITY,
+    ESCALATION_REASON as ESCALATION_REASON,
+    ESCALATION_SURER as ESCALATION_SURER,
+    ESCALATION_THRESHOLD_VALUE as ESCALATION_THRESHOLD_VALUE,
     FEATURE as FEATURE,
     HTTP_ROUTE as HTTP_ROUTE,
     HW_ID as HW_ID,
@@ -49,6 +70,9 @@ from gputrace.catalogue_attributes import (
     REQUEST_COST_ATTRIBUTE as REQUEST_COST_ATTRIBUTE,
     REQUEST_ID as REQUEST_ID,
     RESERVED_PREFIX as RESERVED_PREFIX,
+    SCORE_LABEL_PROPENSITY as SCORE_LABEL_PROPENSITY,
+    SCORE_NAME as SCORE_NAME,
+    SCORE_VALUE as SCORE_VALUE,
     SHARED as SHARED,
     STAGE as STAGE,
     STATUS as STATUS,
@@ -58,6 +82,28 @@ from gputrace.catalogue_attributes import (
     UNIT_NAME as UNIT_NAME,
     VARIANT as VARIANT,
     Attribute as Attribute,
+)
+from gputrace.catalogue_escalation import (
+    DECISION_EVENT as DECISION_EVENT,
+    ESCALATION_BOUNDS as ESCALATION_BOUNDS,
+    ESCALATION_COST as ESCALATION_COST,
+    ESCALATION_DECISIONS as ESCALATION_DECISIONS,
+    ESCALATION_ESTIMATE as ESCALATION_ESTIMATE,
+    ESCALATION_REQUESTS as ESCALATION_REQUESTS,
+    ESCALATION_THRESHOLD as ESCALATION_THRESHOLD,
+    ESCALATION_TIME as ESCALATION_TIME,
+    SCORE as SCORE,
+    SCORE_BUCKETS as SCORE_BUCKETS,
+    SCORE_EVENT as SCORE_EVENT,
+)
+from gputrace.catalogue_hardware import (
+    HW_ENERGY as HW_ENERGY,
+    HW_ERRORS as HW_ERRORS,
+    HW_GPU_MEMORY_LIMIT as HW_GPU_MEMORY_LIMIT,
+    HW_GPU_MEMORY_USAGE as HW_GPU_MEMORY_USAGE,
+    HW_GPU_UTILIZATION as HW_GPU_UTILIZATION,
+    HW_POWER as HW_POWER,
+    HW_TEMPERATURE as HW_TEMPERATURE,
 )
 from gputrace.catalogue_kinds import Kind as Kind, Metric as Metric
 from gputrace.catalogue_outcomes import OUTCOMES as OUTCOMES, UNITS as UNITS
@@ -85,7 +131,6 @@ _FEATURE_FAMILY = (FEATURE, OPERATION, MODEL, VARIANT, STAGE, TENANT, TIME_SOURC
 _CALL_FAMILY = (FEATURE, OPERATION, MODEL, VARIANT, STAGE, TENANT, STATUS, TIME_SOURCE, HW_TYPE, HW_NAME)
 _DEVICE_FAMILY = (HW_ID, HW_TYPE, HW_NAME, HW_PARENT, PUBLISHER)
 _ALONE_FAMILY = (FEATURE, HW_TYPE, HW_NAME)
-_HARDWARE_FAMILY = (HW_ID, HW_TYPE, HW_NAME, HW_PARENT)
 
 FEATURE_TIME = Metric(
     "gputrace.feature.time",
@@ -280,63 +325,6 @@ SDK_FAULTS = Metric(
     "gputrace_sdk_faults_total",
 )
 
-HW_GPU_UTILIZATION = Metric(
-    "hw.gpu.utilization",
-    Kind.GAUGE,
-    "1",
-    "Share of the last sample period in which any kernel ran; not how much of the GPU it used.",
-    _HARDWARE_FAMILY,
-    "hw_gpu_utilization_ratio",
-)
-HW_GPU_MEMORY_USAGE = Metric(
-    "hw.gpu.memory.usage",
-    Kind.UP_DOWN_COUNTER,
-    "By",
-    "GPU memory in use.",
-    _HARDWARE_FAMILY,
-    "hw_gpu_memory_usage_bytes",
-)
-HW_GPU_MEMORY_LIMIT = Metric(
-    "hw.gpu.memory.limit",
-    Kind.UP_DOWN_COUNTER,
-    "By",
-    "GPU memory that there is.",
-    _HARDWARE_FAMILY,
-    "hw_gpu_memory_limit_bytes",
-)
-HW_ENERGY = Metric(
-    "hw.energy",
-    Kind.COUNTER,
-    "J",
-    "Energy that the device drew in the periods that were read.",
-    (*_HARDWARE_FAMILY, ENERGY_SOURCE),
-    "hw_energy_joules_total",
-)
-HW_POWER = Metric(
-    "hw.power",
-    Kind.GAUGE,
-    "W",
-    "Power that the device draws.",
-    _HARDWARE_FAMILY,
-    "hw_power_watts",
-)
-HW_TEMPERATURE = Metric(
-    "hw.temperature",
-    Kind.GAUGE,
-    "Cel",
-    "Temperature of the device.",
-    _HARDWARE_FAMILY,
-    "hw_temperature_celsius",
-)
-HW_ERRORS = Metric(
-    "hw.errors",
-    Kind.COUNTER,
-    "{error}",
-    "Times that the driver refused to read the device, by reason.",
-    (*_HARDWARE_FAMILY, ERROR_TYPE),
-    "hw_errors_total",
-)
-
 METRICS = (
     FEATURE_TIME,
     FEATURE_COST,
@@ -362,6 +350,12 @@ METRICS = (
     BATCH_MEMBERS,
     OUTCOMES,
     UNITS,
+    ESCALATION_REQUESTS,
+    ESCALATION_TIME,
+    ESCALATION_COST,
+    ESCALATION_THRESHOLD,
+    ESCALATION_ESTIMATE,
+    SCORE,
     SDK_LOST,
     SDK_QUEUE_LENGTH,
     SDK_UNMEASURED,

@@ -31,6 +31,30 @@ OUTCOME_NAME = "gputrace.outcome.name"
 OUTCOME_VALUE = "gputrace.outcome.value"
 UNIT_NAME = "gputrace.unit.name"
 REQUEST_ID = "gputrace.request.id"
+ESCALATION_AUDIT_DRAWN = "gputrace.escalation.audit.drawn"
+ESCALATION_AUDIT_PROPENSITY = "gputrace.escalation.audit.propensity"
+ESCALATION_AUDIT_REASON = "gputrace.escalation.audit.reason"
+ESCALATION_BOUND = "gputrace.escalation.bound"
+ESCALATION_CASCADE = "gputrace.escalation.cascade"
+ESCALATION_CONFIDENCE = "gputrace.escalation.confidence"
+ESCALATION_DECISION = "gputrace.escalation.decision"
+ESCALATION_EXCLUDED = "gputrace.escalation.excluded"
+ESCALATION_HEAVY_COST = "gputrace.escalation.heavy.cost"
+ESCALATION_HEAVY_ENERGY = "gputrace.escalation.heavy.energy"
+ESCALATION_HEAVY_TIME = "gputrace.escalation.heavy.time"
+ESCALATION_INPUT_SIZE = "gputrace.escalation.input.size"
+ESCALATION_LIGHT_COST = "gputrace.escalation.light.cost"
+ESCALATION_LIGHT_ENERGY = "gputrace.escalation.light.energy"
+ESCALATION_LIGHT_STAGE = "gputrace.escalation.light.stage"
+ESCALATION_LIGHT_TIME = "gputrace.escalation.light.time"
+ESCALATION_POLICY = "gputrace.escalation.policy"
+ESCALATION_QUANTITY = "gputrace.escalation.quantity"
+ESCALATION_REASON = "gputrace.escalation.reason"
+ESCALATION_SURER = "gputrace.escalation.surer"
+ESCALATION_THRESHOLD_VALUE = "gputrace.escalation.threshold"
+SCORE_NAME = "gputrace.score.name"
+SCORE_VALUE = "gputrace.score.value"
+SCORE_LABEL_PROPENSITY = "gputrace.score.label.propensity"
 HW_ID = "hw.id"
 HW_NAME = "hw.name"
 HW_TYPE = "hw.type"
@@ -93,6 +117,58 @@ ATTRIBUTES = (
     Attribute(OUTCOME_VALUE, "How often it happened; on the span of an outcome."),
     Attribute(UNIT_NAME, "Unit of work, such as `tokens`."),
     Attribute(REQUEST_ID, "Identity of the request, a call, that an outcome belongs to; on its span."),
+    Attribute(
+        ESCALATION_AUDIT_DRAWN,
+        "Whether an audit of the kept answer was drawn, whatever became of it; in events.",
+    ),
+    Attribute(
+        ESCALATION_AUDIT_PROPENSITY,
+        "Probability, known before the draw, that an audit is drawn and runs; 1 where escalated. In events.",
+    ),
+    Attribute(
+        ESCALATION_AUDIT_REASON,
+        "Why an audit that was drawn did not run: `budget`, `load`, `queue`, `no_callback`, `failed` or "
+        "`unfinished`; in events.",
+    ),
+    Attribute(ESCALATION_BOUND, "Which end of an estimate: `low`, `value` or `high`."),
+    Attribute(ESCALATION_CASCADE, "Name of the cascade."),
+    Attribute(ESCALATION_CONFIDENCE, "What the rule judged, as it was given; in events."),
+    Attribute(
+        ESCALATION_DECISION,
+        "`kept`, `escalated` or `audited`: kept, and the heavy stage ran in the shadow. Exclusive.",
+    ),
+    Attribute(ESCALATION_EXCLUDED, "Why estimates must leave a decision out, and count it; in events."),
+    Attribute(
+        ESCALATION_HEAVY_COST,
+        "What all stages after the first cost, in the shadow too, in the currency beside it; in events.",
+    ),
+    Attribute(ESCALATION_HEAVY_ENERGY, "What those stages drew, J; in events."),
+    Attribute(ESCALATION_HEAVY_TIME, "Charged device time of those stages, s; in events."),
+    Attribute(
+        ESCALATION_INPUT_SIZE, "How large the input was, in whatever unit the program counts; in events."
+    ),
+    Attribute(ESCALATION_LIGHT_COST, "What the first stage cost, in the currency beside it; in events."),
+    Attribute(ESCALATION_LIGHT_ENERGY, "What the first stage drew, J; in events."),
+    Attribute(
+        ESCALATION_LIGHT_STAGE,
+        "Name of the first stage: scores of any other are of the heavy side. In events.",
+    ),
+    Attribute(ESCALATION_LIGHT_TIME, "Charged device time of the first stage, s; in events."),
+    Attribute(ESCALATION_POLICY, "Which rule decided, as one name a version."),
+    Attribute(
+        ESCALATION_QUANTITY,
+        "What is estimated, as `gputrace payoff` names it: `savings_frac`, `quality_delta`.",
+    ),
+    Attribute(
+        ESCALATION_REASON,
+        "Why it was decided so: `confidence`, `rule`, `invalid_confidence`, or what the program recorded; on "
+        "metrics also why an audit did not run.",
+    ),
+    Attribute(ESCALATION_SURER, "Which confidence is the surer: `higher` or `lower`; in events."),
+    Attribute(ESCALATION_THRESHOLD_VALUE, "Threshold in force at the decision; in events."),
+    Attribute(SCORE_NAME, "What a score judges, such as `correct`."),
+    Attribute(SCORE_VALUE, "The score; in events."),
+    Attribute(SCORE_LABEL_PROPENSITY, "Probability that this answer would be scored at all; in events."),
     Attribute(
         ENERGY_SOURCE,
         "Where energy was read: the driver's `counter`, or `power` over time. The two are never added.",

@@ -42,6 +42,38 @@ def log_once(key: str, message: str, *arguments: object) -> None:
         logger.warning(message, *arguments)
 
 
+class tolerated:  # noqa: N801 - used like a function
+    """Call what the user gave; its exceptions are told once, and break nothing.
+
+    Args:
+        where: What was called, for the log: ``"the rule of cascade 'answer'"``.
+    """
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Swallow an exception, but never an exit or an interrupt."""
+        if error is None or not isinstance(error, Exception):
+            return False
+        told(self._where, error)
+        return True
+
+
+def told(where: str, error: BaseException) -> None:
+    """Log once that something of the user's raised."""
+    if where not in _logged:
+        _logged.add(where)
+        logger.warning("gputrace: %s raised; the program goes on", where, exc_info=error)
+
+
 class contained:  # noqa: N801 - used like a function
     """Run a block whose exceptions must not reach the user.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gputrace import faults
+from gputrace import catalogue, faults
 from gputrace.devices import cuda, selection
 from gputrace.devices.base import DeviceLostError, NotReadableError
+from gputrace.ledger import SCALE
 
 if TYPE_CHECKING:
     from gputrace.accounts import Account
@@ -204,6 +205,17 @@ class Followed:
         if isinstance(timer, selection.Untimed):
             return "cuda_initialised_inside" if timer.began_uninitialised and cuda.initialised() else None
         return timer.unmeasured
+
+    def measured(self) -> dict[str, str | float]:
+        """Return what was found of a settled call, as attributes of its span; none where it was not timed."""
+        if not self.lanes or self.series is None:
+            return {}
+        return {
+            catalogue.CALL_DEVICE_TIME: self.charged / (SCALE * 1_000_000_000),
+            catalogue.CALL_HELD_TIME: self.held_ns / 1_000_000_000,
+            catalogue.TIME_SOURCE: self.series.attributes[catalogue.TIME_SOURCE],
+            catalogue.HW_ID: self.lanes[0].account.device.id,
+        }
 
     def warn_of_long_hold(self, held_ns: int) -> None:
         """Warn once of a call that has held its device for very long."""

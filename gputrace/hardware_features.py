@@ -10,8 +10,11 @@ from gputrace.devices.energy import apportion
 from gputrace.devices.readings import BusyShare
 from gputrace.hardware_published import split_name
 from gputrace.node_union import Pieces
+from gputrace.staged import PartOf, around
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gputrace.cardinality import Series
     from gputrace.hardware_published import Told
 
@@ -29,12 +32,12 @@ class Stretch(NamedTuple):
     Attributes:
         start_ns: Begin, on CLOCK_MONOTONIC.
         end_ns: End.
-        charges: 1/``SCALE`` ns by series.
+        charges: 1/``SCALE`` ns by series, and stage of a cascade where there is one.
     """
 
     start_ns: int
     end_ns: int
-    charges: tuple[tuple[Series, int], ...]
+    charges: tuple[tuple[Series | PartOf, int], ...]
 
 
 class _Device:
@@ -95,6 +98,9 @@ class FeatureReadings:
         """Keep what was charged until the period that it lies in was read."""
         device = self._device(device_id)
         device.until(stretch.end_ns)
+        if len(device.stretches) == _MOST_STRETCHES:
+            _was_read(device.stretches[0], unpowered=True)
+        _awaits_reading(stretch)
         device.stretches.append(stretch)
 
     def overlapped(self, device_id: str, until_ns: int) -> None:
@@ -119,25 +125,29 @@ class FeatureReadings:
         charges = _within(device.stretches, told.start_ns, told.end_ns)
         held_ns, _ = self.held_between(device_id, told.start_ns, told.end_ns)
         if told.reading is None or not charges:
+            _share_with_stages(dict.fromkeys(charges))
             return
         self._share_energy(told, held_ns, charges)
         # As long as what it held: what others held of the device, no feature of this process is alone in.
         if alone and held_ns == told.split.charged_ns:
             self._share_time(told, charges)
 
-    def _share_energy(self, told: Told, held_ns: int, charges: dict[Series, int]) -> None:
+    def _share_energy(self, told: Told, held_ns: int, charges: dict[Series | PartOf, int]) -> None:
         energy, reading = told.energy, told.reading
         if energy is None or reading is None or not told.split.charged_ns:
+            _share_with_stages(dict.fromkeys(charges))
             return
         source, split = str(reading.energy_source), split_name(energy)
         all_uj = sum(energy.charged_uj.values())
         # A hold that came too late to be counted on the device has no part in the device's energy.
         own_uj = all_uj * min(held_ns, told.split.charged_ns) // told.split.charged_ns
-        for series, part_uj in apportion(own_uj, charges).items():
-            key = (series, source, split)
+        parts = apportion(own_uj, charges)
+        for owner, part_uj in parts.items():
+            key = (owner.series if isinstance(owner, PartOf) else owner, source, split)
             self._energy_uj[key] = self._energy_uj.get(key, 0) + part_uj
+        _share_with_stages(parts)
 
-    def _share_time(self, told: Told, charges: dict[Series, int]) -> None:
+    def _share_time(self, told: Told, charges: dict[Series | PartOf, int]) -> None:
         reading = told.reading
         by_feature: dict[tuple[tuple[str, str], ...], int] = {}
         for series, amount in charges.items():
@@ -177,13 +187,35 @@ class FeatureReadings:
         return device
 
 
-def _within(stretches: deque[Stretch], start_ns: int, end_ns: int) -> dict[Series, int]:
+def _awaits_reading(stretch: Stretch) -> None:
+    for owner, _ in stretch.charges:
+        if isinstance(owner, PartOf):
+            for tally in around(owner.tally):
+                tally.unread += 1
+
+
+def _was_read(stretch: Stretch, *, unpowered: bool = False) -> None:
+    for owner, _ in stretch.charges:
+        if isinstance(owner, PartOf):
+            for tally in around(owner.tally):
+                tally.unread -= 1
+                tally.unpowered |= unpowered
+
+
+def _share_with_stages(parts: Mapping[Series | PartOf, int | None]) -> None:
+    for owner, part_uj in parts.items():
+        if isinstance(owner, PartOf):
+            for tally in around(owner.tally):
+                tally.read(part_uj)
+
+
+def _within(stretches: deque[Stretch], start_ns: int, end_ns: int) -> dict[Series | PartOf, int]:
     """Return what was charged in a period, and forget what came before its end.
 
     Stretches are shorter than periods; one that lies across an end of the period is
     divided by time.
     """
-    charges: dict[Series, int] = {}
+    charges: dict[Series | PartOf, int] = {}
     while stretches and stretches[0].start_ns < end_ns:
         stretch = stretches.popleft()
         length_ns = stretch.end_ns - stretch.start_ns
@@ -196,6 +228,7 @@ def _within(stretches: deque[Stretch], start_ns: int, end_ns: int) -> dict[Serie
         if stretch.end_ns > end_ns:
             stretches.appendleft(stretch)
             break
+        _was_read(stretch)
     return charges
 
 

@@ -18,6 +18,8 @@ from gputrace import (
     attribution,
     baggage,
     call as calls,
+    cascades,
+    cascades_audits,
     faults,
     identity,
     outcomes as outcome_counting,
@@ -26,7 +28,7 @@ from gputrace import (
 from gputrace.devices import cuda
 from gputrace.lifecycle_process import Process, record_nothing
 from gputrace.lifecycle_runtime import open_costs
-from gputrace.telemetry import spans
+from gputrace.telemetry import events, spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -214,6 +216,10 @@ def _bind() -> None:
     _process.bind()
 
 
+def _take_events() -> None:
+    _process.take_events()
+
+
 _process = Process(_at_exit)
 
 
@@ -233,6 +239,7 @@ def _after_fork_in_child() -> None:
     identity.reset()
     calls.reset()
     outcome_counting.record(None)
+    cascades.reset()
     faults.reset()
     cuda.reset()
     baggage.reset()
@@ -240,8 +247,9 @@ def _after_fork_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(before=cascades_audits.before_fork, after_in_child=_after_fork_in_child)
 
 calls.ensure_settled = ensure_started
 spans.on_provider = _bind
+events.prepare = _take_events
 _enclose_by_environment()

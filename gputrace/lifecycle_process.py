@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from opentelemetry import metrics as metrics_api, trace as trace_api
 from opentelemetry.metrics import _internal as metrics_internal
 
-from gputrace import baggage, call as calls, faults, outcomes
+from gputrace import baggage, call as calls, cascades_counting, faults, outcomes
 from gputrace.accounts import Snapshot
 from gputrace.cardinality import Cap
 from gputrace.lifecycle_runtime import Runtime, destinations, report_lost
-from gputrace.telemetry import spans
+from gputrace.telemetry import events, spans
 from gputrace.telemetry.users import UsersProviders, meter_provider, tracer_provider
 
 if TYPE_CHECKING:
@@ -121,9 +121,17 @@ class Process:
             self.own.begin(runtime.instruments.owes_to, runtime.settler.exported)
         calls.record(runtime.settler.queue)
         outcomes.record(runtime.outcomes)
+        cascades_counting.record(runtime.escalations)
         spans.enabled = True
         self.users.bind(self.own)
         self._call_at_exit()
+
+    def take_events(self) -> None:
+        """Take log events, where the program has nothing that does: there will be some."""
+        with self.lock:
+            if self.own is not None and events.users_provider() is None:
+                self.own.take_logs()
+            self.bind()
 
     def bind(self) -> None:
         """Get in front of the providers that are set, once for each."""
@@ -156,9 +164,12 @@ class Process:
     def stop(self, timeout: float) -> None:
         """Stop what runs; the lock is held."""
         runtime, own = self.runtime, self.own
+        deadline = monotonic() + timeout
+        if runtime is not None:
+            # While what they do is still recorded.
+            runtime.escalations.finish(monotonic() + timeout / 4)
         self.runtime, self.own, self.configured, self.stopped = None, None, None, True
         record_nothing()
-        deadline = monotonic() + timeout
         with faults.contained("shut down"):
             if runtime is not None:
                 runtime.stop(deadline)
@@ -193,6 +204,7 @@ def record_nothing() -> None:
     """Let tracked functions run on unrecorded."""
     calls.stop_recording()
     outcomes.record(None)
+    cascades_counting.record(None)
     spans.enabled = False
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from gputrace import call_register, catalogue, faults, identity, settings
 from gputrace.accounts import Totals
+from gputrace.cascades_counting import Escalations
 from gputrace.devices import cuda_runtime, selection
 from gputrace.outcomes import Outcomes
+from gputrace.settings_table import DEFAULT_DATA_DIRECTORY
 from gputrace.settler import Settler
 from gputrace.telemetry import spans
 from gputrace.telemetry.metrics import Instruments
@@ -57,14 +59,21 @@ def destinations(chosen: Settings) -> list[Destination]:
                 partial(file.span_exporter, folder, identity.instance_id),
                 partial(file.metric_exporter, folder, identity.instance_id),
                 _FILES_PATIENCE_S,
+                partial(file.log_exporter, folder, identity.instance_id),
             )
         )
-    if chosen.sends_spans or chosen.sends_metrics:
+    elif not chosen.sends_logs:
+        # Few receivers of spans and metrics take log events, and decisions of cascades are worth a file.
+        folder = Path(DEFAULT_DATA_DIRECTORY).absolute()
+        logs = partial(file.log_exporter, folder, identity.instance_id)
+        found.append(Destination(str(folder), None, None, _FILES_PATIENCE_S, logs))
+    if chosen.sends_spans or chosen.sends_metrics or chosen.sends_logs:
         found.append(
             Destination(
                 otlp.name_of(chosen.endpoint),
                 partial(otlp.span_exporter, chosen.endpoint) if chosen.sends_spans else None,
                 partial(otlp.metric_exporter, chosen.endpoint) if chosen.sends_metrics else None,
+                log_exporter=partial(otlp.log_exporter, chosen.endpoint) if chosen.sends_logs else None,
             )
         )
     return found
@@ -120,6 +129,7 @@ class Runtime:
         own: ``own``; replaced when ``configure`` comes after the first tracked call.
         settler: Settles the calls.
         outcomes: Counts product events and units of work.
+        escalations: Counts what cascades decide, and tells of it.
         instruments: Show the totals.
         on_settled: Called for each settled call.
     """
@@ -148,8 +158,10 @@ class Runtime:
         self.settler = Settler(totals, self._settled, hardware=open_hardware(chosen))
         self.settler.use_prices(open_costs(chosen))
         self.outcomes = Outcomes(totals, chosen.metric_attributes, chosen.outcomes)
-        totals.count_more = self.outcomes.show
         self.instruments = instruments or Instruments(self._snapshot)
+        self.escalations = Escalations(totals, self.instruments.record_score)
+        self.settler.on_tick = self.escalations.tell
+        totals.count_more = self._count_more
 
     def apply(self, chosen: Settings) -> None:
         """Use other settings from here on."""
@@ -160,6 +172,10 @@ class Runtime:
             chosen.metric_attributes, chosen.value_limit, chosen.set_limit, chosen.features, chosen.models
         )
         self.outcomes.apply(chosen.metric_attributes, chosen.outcomes)
+
+    def _count_more(self, shown: Snapshot) -> None:
+        self.outcomes.show(shown)
+        self.escalations.show(shown)
 
     def start(self) -> None:
         """Start the settler, and show what it counts."""
@@ -218,6 +234,7 @@ class Runtime:
         """Settle, export and stop, until ``deadline``; whatever hangs is left behind."""
         now = monotonic()
         self.settle(now + (deadline - now) / 2)
+        self.escalations.give_up()
         self.settler.stop()
         # The user's readers go on to show what was counted until here.
         final = self.settler.snapshot()

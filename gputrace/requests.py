@@ -99,12 +99,15 @@ class Request:
         if route is not None:
             self.route = route
         if operation is not None:
-            call.site = _site(operation)
+            call.site = self._site(operation)
         if call.span is not None:
             if operation is not None:
                 call.span.update_name(operation)
             if attributes:
                 call.span.set_attributes(attributes)
+
+    def _site(self, operation: str) -> Site:
+        return _site(operation)
 
     def set(self, **fields: Any) -> None:
         """Change what the request is billed to from now on; as ``current().set``.

@@ -34,8 +34,9 @@ SCOPE_VARIABLES = {
 PRICE_VARIABLES = ("GPUTRACE_PRICES", "GPUTRACE_NODE_PRICE")
 
 _ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
-_SPANS_ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-_METRICS_ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+_SIGNAL_ENDPOINT_VARIABLES = tuple(
+    f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT" for signal in ("TRACES", "METRICS", "LOGS")
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Settings:
         agent: This is ``gputrace agent``.
         sends_spans: Whether an OTLP endpoint takes spans, here or by OpenTelemetry's variables.
         sends_metrics: Whether one takes metrics.
+        sends_logs: Whether one takes log events.
         disabled: ``OTEL_SDK_DISABLED`` is set: nothing is recorded.
     """
 
@@ -88,6 +90,7 @@ class Settings:
     agent: bool = False
     sends_spans: bool = False
     sends_metrics: bool = False
+    sends_logs: bool = False
     disabled: bool = False
 
 
@@ -112,11 +115,11 @@ def read(*, environment: Mapping[str, str] | None = None, **given: object) -> Se
             value = _value(setting, given, variables)
             if value is not None:
                 found[setting.field] = value
-    sends_spans, sends_metrics = _receivers(found.get("endpoint"), variables)
+    sends_spans, sends_metrics, sends_logs = _receivers(found.get("endpoint"), variables)
     if sends_spans and sends_metrics:
         # No files beside it, unless they are asked for.
         found.setdefault("data_directory", None)
-    chosen = Settings(**found, sends_spans=sends_spans, sends_metrics=sends_metrics)
+    chosen = Settings(**found, sends_spans=sends_spans, sends_metrics=sends_metrics, sends_logs=sends_logs)
     _check_trust(chosen)
     return chosen
 
@@ -148,13 +151,16 @@ def _value(setting: Setting, arguments: Mapping[str, object], variables: Mapping
     return None
 
 
-def _receivers(endpoint: str | None, variables: Mapping[str, str]) -> tuple[bool, bool]:
-    """Return whether an OTLP endpoint takes spans, and metrics."""
+def _receivers(endpoint: str | None, variables: Mapping[str, str]) -> tuple[bool, bool, bool]:
+    """Return whether an OTLP endpoint takes spans, metrics, and log events."""
     if endpoint is not None:
-        return True, True
-    names = (_ENDPOINT_VARIABLE, _SPANS_ENDPOINT_VARIABLE, _METRICS_ENDPOINT_VARIABLE)
-    both, spans, metrics = (bool(variables.get(name) and url(name, variables[name])) for name in names)
-    return both or spans, both or metrics
+        return True, True, True
+    every, *single = (
+        bool(variables.get(name) and url(name, variables[name]))
+        for name in (_ENDPOINT_VARIABLE, *_SIGNAL_ENDPOINT_VARIABLES)
+    )
+    spans, metrics, logs = (every or one for one in single)
+    return spans, metrics, logs
 
 
 def _check_trust(chosen: Settings) -> None:

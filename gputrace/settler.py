@@ -14,17 +14,17 @@ from collections import deque
 from time import monotonic, sleep, thread_time
 from typing import TYPE_CHECKING, Any
 
-from gputrace import attribution, call as calls, catalogue, faults, identity
+from gputrace import attribution, call as calls, faults, identity
 from gputrace.accounts import Account, HostAccount, Snapshot, Totals
 from gputrace.devices import cuda, cuda_capture, selection
 from gputrace.devices.host import HostDevice
 from gputrace.devices.reported import Told
 from gputrace.following import Followed, Lane
-from gputrace.ledger import SCALE
 from gputrace.settler_charges import Charges
 from gputrace.settler_counts import Counts
 from gputrace.settler_devices import DEVICE_REPORTED, DEVICE_TIMED, Devices, is_told
 from gputrace.settler_requests import Requests
+from gputrace.settler_stages import Stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -64,9 +64,12 @@ class Settler:
         self.accounts: dict[Any, Account] = {}
         self._devices = Devices(self.accounts, hardware)
         self._requests = Requests(totals)
+        self._stages = Stages()
         self._charges = Charges(totals, self._requests, hardware)
         self._followed: list[Followed] = []
         self._settled: deque[tuple[Followed, dict[str, str | float]]] = deque()
+        #: Called after each tick, outside of all locks, for what waits for no call.
+        self.on_tick: Callable[[], None] = lambda: None
         # Both may be asked for by the thread that holds them: in a signal handler or a finaliser that
         # flushes while this settles, or by a span processor of the user's that flushes when a span ends.
         # It then leaves the work to itself further up.
@@ -176,10 +179,10 @@ class Settler:
             self.tick(users_thread=True)
             with self._state_lock:
                 outstanding = any(one.call.closed and not is_told(one) for one in self._followed)
-            if not outstanding:
-                return True
-            if monotonic() >= deadline:
-                return False
+                self._stages.hasten()
+            self._emit()
+            if not outstanding or monotonic() >= deadline:
+                return not outstanding
             sleep(0.001)
 
     def exported(self) -> None:
@@ -260,6 +263,7 @@ class Settler:
             followed = call.settled = Followed(call, self._last_ns)
             self.counts.accepted += 1
             self._requests.opened(call)
+            self._stages.opened(call)
             timer = call.timer
             if timer is None:
                 if call.site.hold is not calls.HOLD_NONE and self._host is not None:
@@ -342,6 +346,7 @@ class Settler:
         told = self._requests.settled(now_ns)
         if self.on_settled is not None:
             self._settled.extend(told)
+        self._stages.settle(now_ns)
 
     def _conclude(self, followed: Followed, now_ns: int) -> None:
         call = followed.call
@@ -351,23 +356,16 @@ class Settler:
         reason = followed.why_unmeasured()
         if reason is not None and not any(lane.account.lost for lane in followed.lanes):
             self._count_unmeasured(reason)
+        self._stages.concluded(followed, now_ns)
         followed.release(call.marks)
         series = followed.series = self.totals.call_series(call, account, call.status or "ok")
         self.totals.calls[series] += 1
         self.counts.concluded += 1
         call.settled = None
-        measured: dict[str, str | float] = {}
-        if account is not None:
-            measured = {
-                catalogue.CALL_DEVICE_TIME: followed.charged / (SCALE * 1_000_000_000),
-                catalogue.CALL_HELD_TIME: followed.held_ns / 1_000_000_000,
-                catalogue.TIME_SOURCE: series.attributes[catalogue.TIME_SOURCE],
-                catalogue.HW_ID: account.device.id,
-            }
         if self._requests.concluded(followed, now_ns):
             return
         if self.on_settled is not None:
-            self._settled.append((followed, measured))
+            self._settled.append((followed, followed.measured()))
 
     def _abandon(self, followed: Followed, now_ns: int) -> bool:
         """Close a call whose end never comes; warn of one that holds for very long."""
@@ -396,5 +394,7 @@ class Settler:
                 while self._settled and on_settled is not None:
                     followed, measured = self._settled.popleft()
                     on_settled(followed, measured)
+                self._stages.tell()
+                self.on_tick()
             finally:
                 self._emitting = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gputrace import staged
 from gputrace.following import START
 from gputrace.hardware_features import Stretch
 from gputrace.ledger import Ledger
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
 
     from gputrace.accounts import Account, DeviceEvent, Totals
     from gputrace.attribution import Attribution
+    from gputrace.cardinality import Series
     from gputrace.costs import Costs
     from gputrace.following import Followed, Lane
     from gputrace.hardware import Hardware
     from gputrace.requests import Request
     from gputrace.settler_requests import Requests
+    from gputrace.staged import Tally
 
 
 class Charges:
@@ -88,25 +91,30 @@ class Charges:
         account.advanced(until_ns, self._ledger.held(device_id))
         time = self._totals.time
         counted = []
+        shared: list[tuple[Series | staged.PartOf, int]] = []
         for number, amount in charged.items():
             followed = self.open_calls[number]  # type: ignore[index]
             followed.charged += amount
-            for billed, request, part in _owed(followed, device_id, amount):
+            for billed, request, tally, part in _owed(followed, device_id, amount):
                 timer = followed.call.timer
                 series = self._totals.time_series(
                     followed.call, account, estimated=timer is not None and timer.estimated, billed=billed
                 )
                 time[series] = time.get(series, 0) + part
                 counted.append((series, part))
-                if request is not None:
+                shared.append((series if tally is None else staged.PartOf(series, tally), part))
+                if request is not None or tally is not None:
                     parts = (
                         None if self.costs is None else self.costs.split(account, start_ns, until_ns, part)
                     )
-                    self._requests.charged(request, part, parts)
+                    if request is not None:
+                        self._requests.charged(request, part, parts)
+                    for one in staged.around(tally):
+                        one.add(part, parts)
         if self.costs is not None:
             self.costs.bill(account, start_ns, until_ns, counted)
         if self._hardware is not None:
-            self._hardware.charged(account, Stretch(start_ns, until_ns, tuple(counted)))
+            self._hardware.charged(account, Stretch(start_ns, until_ns, tuple(shared)))
 
     def _feed(self, event: DeviceEvent) -> None:
         at_ns, kind, _, lane = event
@@ -148,11 +156,13 @@ def _event_order(event: DeviceEvent) -> tuple[int, int, int]:
 
 def _owed(
     followed: Followed, device_id: object, amount: int
-) -> Iterable[tuple[Attribution | None, Request | None, int]]:
-    """Return who owes a charge, in which request, and how much: the call, or the members of its batch."""
+) -> Iterable[tuple[Attribution | None, Request | None, Tally | None, int]]:
+    """Return who owes a charge, in which request and stage, and how much: the call or its batch's members."""
     call, batch = followed.call, followed.batch
     if batch is None:
-        return ((None, request_of(call), amount),)
+        return ((None, request_of(call), staged.tally_of(call), amount),)
     return (
-        (batch.billed(one, call), one.request, part) for one, part in batch.split(device_id, amount) if part
+        (batch.billed(one, call), one.request, one.tally, part)
+        for one, part in batch.split(device_id, amount)
+        if part
     )

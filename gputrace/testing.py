@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls, call_register, catalogue, ledger, outcomes
+from gputrace import call as calls, call_register, cascades_counting, catalogue, ledger, outcomes
 from gputrace.accounts import Totals
 from gputrace.devices import selection
 from gputrace.devices.virtual import VirtualGpu
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gputrace.accounts import Snapshot
     from gputrace.call import Call
     from gputrace.following import Followed
+    from gputrace.telemetry.events import Event
 
 __all__ = ["RecordedCall", "Recorder", "Stepper", "VirtualClock", "VirtualGpu"]
 
@@ -78,6 +79,9 @@ class Recorder:
     Args:
         clock: Returns ns on the clock that marks are taken with; CLOCK_MONOTONIC by default.
         metric_attributes: As in ``configure``.
+
+    Attributes:
+        events: Log events so far: decisions of cascades, and scores.
     """
 
     def __init__(
@@ -86,10 +90,11 @@ class Recorder:
         self._clock = clock
         self._metric_attributes = metric_attributes
         self._settled: list[RecordedCall] = []
+        self.events: list[Event] = []
 
     def __enter__(self) -> Recorder:  # noqa: PYI034 - Self needs Python 3.11
         self._saved = (calls.clock, calls.queue, calls.settling, selection.gpu)
-        self._counted = outcomes.in_force()
+        self._counted = outcomes.in_force(), cascades_counting.in_force()
         if self._clock is not None:
             calls.clock = self._clock
         selection.choose()
@@ -97,15 +102,24 @@ class Recorder:
         self.settler = Settler(totals, self._keep)
         calls.record(self.settler.queue)
         self.outcomes = outcomes.Outcomes(totals, self._metric_attributes)
-        totals.count_more = self.outcomes.show
         outcomes.record(self.outcomes)
+        self.escalations = cascades_counting.Escalations(totals, emit=self.events.append)
+        totals.count_more = self._count_more
+        self.settler.on_tick = self.escalations.tell
+        cascades_counting.record(self.escalations)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         calls.clock, calls.queue, calls.settling, selection.gpu = self._saved
-        outcomes.record(self._counted)
+        counted, escalations = self._counted
+        outcomes.record(counted)
+        cascades_counting.record(escalations)
+
+    def _count_more(self, shown: Snapshot) -> None:
+        self.outcomes.show(shown)
+        self.escalations.show(shown)
 
     def settle(self) -> None:
         """Settle what has happened so far: one tick of the settler."""

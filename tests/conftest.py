@@ -208,6 +208,7 @@ class Files:
 
     Attributes:
         spans: Each span as it stands, with its attributes and those of its resource as dicts.
+        logs: Each log record likewise.
         lines: Lines that are JSON.
         broken: Lines that are not.
     """
@@ -215,6 +216,7 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self.paths = sorted(folder.glob("*.jsonl"))
         self.spans: list[dict[str, Any]] = []
+        self.logs: list[dict[str, Any]] = []
         self.lines = 0
         self.broken: list[str] = []
         self._points: list[tuple[str, str, dict[str, str], int, float]] = []
@@ -231,6 +233,8 @@ class Files:
     def _take(self, entry: dict[str, Any]) -> None:
         for resource, span in nested(entry, "resourceSpans", "scopeSpans", "spans"):
             self.spans.append({**span, "attributes": named(span), "resource": resource})
+        for resource, record in nested(entry, "resourceLogs", "scopeLogs", "logRecords"):
+            self.logs.append({**record, "attributes": named(record), "resource": resource})
         for resource, metric in nested(entry, "resourceMetrics", "scopeMetrics", "metrics"):
             data = metric.get("sum") or metric.get("gauge") or metric["histogram"]
             for point in data["dataPoints"]:

@@ -52,7 +52,7 @@ def test_every_name_in_the_module_is_in_the_tables():
     names = {
         value for value in constants.values() if isinstance(value, str) and "." in value and "/" not in value
     }
-    assert names == {*ATTRIBUTES, catalogue.OUTCOME_SPAN}
+    assert names == {*ATTRIBUTES, catalogue.OUTCOME_SPAN, catalogue.DECISION_EVENT, catalogue.SCORE_EVENT}
 
 
 @pytest.mark.parametrize("metric", catalogue.METRICS, ids=lambda metric: metric.name)

@@ -105,6 +105,37 @@ def test_energy_sums_to_what_was_measured(run_python, read_files, tmp_path, node
     assert files.total("gputrace.feature.energy") == pytest.approx(charged, rel=1e-9)
 
 
+def test_the_energy_of_a_cascade_is_that_of_its_feature(run_python, read_files, tmp_path, node):
+    cascaded = """
+# Until there was a first reading, and so a first period.
+work("warm", 2.5)
+cascade = gputrace.Cascade("answer", threshold=0.5)
+for number in range(4):
+    with cascade.request(feature="search") as request:
+        with request.stage("light", hold="none"):
+            work(None, 0.3)
+        if request.escalate(number % 2):
+            with request.stage("heavy", hold="none"):
+                work(None, 0.3)
+# Until the last period is read, and told.
+time.sleep(3)
+gputrace.flush()
+"""
+    run_python(PROGRAM + cascaded, **node)
+    files = read_files(tmp_path / "data")
+    told = [record["attributes"] for record in files.logs]
+    assert len(told) == 4
+    spent = sum(
+        record.get(name, 0.0)
+        for record in told
+        for name in (catalogue.ESCALATION_LIGHT_ENERGY, catalogue.ESCALATION_HEAVY_ENERGY)
+    )
+    assert spent > 10
+    assert spent == pytest.approx(files.total("gputrace.feature.energy", feature="search"), rel=1e-6)
+    heavy = [record.get(catalogue.ESCALATION_HEAVY_ENERGY) for record in told]
+    assert sorted(one is None for one in heavy) == [False, False, True, True]
+
+
 def test_what_is_read_is_what_the_catalogue_says(run_python, read_files, tmp_path, node):
     """Every metric that comes from readings, in one node: a GPU lost on the way for ``hw.errors``."""
     told = script(tmp_path, "gpus 2")

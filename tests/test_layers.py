@@ -44,6 +44,7 @@ LEVELS: tuple[frozenset[str], ...] = (
             "outcomes",
             "requests",
             "settler",
+            "staged",
             "stepping",
             "tracking",
         }

@@ -24,6 +24,7 @@ def test_by_default_files_are_written_under_the_working_directory():
         value_limit=200,
         sends_spans=False,
         sends_metrics=False,
+        sends_logs=False,
         disabled=False,
     )
 
@@ -91,6 +92,20 @@ def test_where_telemetry_goes(arguments, variables, folder, sends):
     assert found.data_directory == folder
     assert (found.sends_spans, found.sends_metrics) == sends
     assert found.endpoint == arguments.get("endpoint")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "sends"),
+    [
+        ({}, {}, False),
+        ({"endpoint": URL}, {}, True),
+        ({}, {BASE: URL}, True),
+        ({}, {TRACES: URL, METRICS: URL}, False),
+        ({}, {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": URL}, True),
+    ],
+)
+def test_where_log_events_go(arguments, variables, sends):
+    assert read(variables, **arguments).sends_logs is sends
 
 
 @pytest.mark.parametrize(

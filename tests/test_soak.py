@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).with_name("soak.py")
 
 def test_under_random_faults_the_ledger_balances_to_the_nanosecond():
     ran = subprocess.run(
-        [sys.executable, str(SCRIPT), "--seconds", "30", "--seed", "11"],
+        [sys.executable, str(SCRIPT), "--seconds", "15", "--seed", "11"],
         capture_output=True,
         text=True,
         check=False,

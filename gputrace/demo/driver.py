@@ -13,13 +13,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import gputrace
+from gputrace.demo import escalation
 from gputrace.demo.folder import SERVICE_NAME
 from gputrace.demo.hosting import Application, Hosting
-from gputrace.demo.service import FEATURES, create_service
+from gputrace.demo.service import ARCHIVE_AUDIT, FEATURES, FORM_ENTRY, SCAN_PREVIEW, create_service
 from gputrace.demo.truth import DriverClock, Truth
 
 if TYPE_CHECKING:
@@ -76,16 +77,24 @@ class Outcome:
         truth: The driver's measurement.
         tallies: The clients' results by feature.
         interrupted: It was stopped before its end.
+        escalation: What the demo knows of its cascade, under the names of ``gputrace payoff``, to
+            stand beside the intervals that it gives.
     """
 
     truth: Truth
     tallies: Mapping[str, Tally]
     interrupted: bool
+    escalation: Mapping[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, in plain types."""
         tallies = {feature: asdict(tally) for feature, tally in self.tallies.items()}
-        return {**self.truth.as_json(), "requests": tallies, "interrupted": self.interrupted}
+        return {
+            **self.truth.as_json(),
+            "requests": tallies,
+            "escalation": dict(self.escalation),
+            "interrupted": self.interrupted,
+        }
 
 
 class ServiceFailedError(RuntimeError):
@@ -116,7 +125,12 @@ def drive(plan: Plan, models: Models, say: Callable[[str], None]) -> Outcome:
         finally:
             clock.end()
             gputrace.shutdown()
-    return Outcome(clock.truth(on_gpu=models.on_gpu), driver.tallies, interrupted)
+    return Outcome(
+        clock.truth(on_gpu=models.on_gpu, audited=FORM_ENTRY),
+        driver.tallies,
+        interrupted,
+        driver.escalation(),
+    )
 
 
 class _Driver:
@@ -127,14 +141,26 @@ class _Driver:
         self._models = models
         self._clock = clock
         self._say = say
+        self._desk = escalation.Desk.over(models, plan.seed, clock.audits)
         self.tallies: dict[str, Tally] = {}
 
+    def escalation(self) -> dict[str, float]:
+        """Return what is known of the cascade."""
+        alone = {"light": SCAN_PREVIEW, "heavy": ARCHIVE_AUDIT, "cascade": FORM_ENTRY}
+        return escalation.truth(
+            self._models,
+            self._desk.served,
+            {name: self._clock.stopwatches[feature].total_s for name, feature in alone.items()},
+            {name: self.tallies.get(feature, Tally()).answered for name, feature in alone.items()},
+        )
+
     def run(self) -> None:
-        service = create_service(self._models, self._clock.stopwatches)
+        service = create_service(self._models, self._clock.stopwatches, self._desk)
         with Hosting(_sliced(service, self._clock)) as hosting:
             self._clock.begin(LOAD)
             self._say(f"{self._plan.requests} requests from another process to {hosting.url}")
             self._load(hosting.url)
+            gputrace.Cascade.wait_for_audits()
             self._clock.begin(PAUSE)
             self._say(f"{self._plan.pause_s:g} s pause: nothing runs")
             time.sleep(self._plan.pause_s)

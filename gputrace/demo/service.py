@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import Body, FastAPI
 
 import gputrace
+from gputrace.demo.escalation import AUDIT_RATE, CASCADE, Served
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from gputrace.demo.escalation import Desk
     from gputrace.demo.models import Models, Reading
     from gputrace.demo.truth import Stopwatch
 
@@ -71,14 +73,22 @@ class Readers:
         return reading
 
 
-def create_service(models: Models, stopwatches: Mapping[str, Stopwatch]) -> FastAPI:
+def create_service(models: Models, stopwatches: Mapping[str, Stopwatch], desk: Desk) -> FastAPI:
     """Build the application.
 
     Args:
         models: What answers.
         stopwatches: The driver's, one for each feature.
+        desk: Knows the right answers.
     """
     readers = Readers(models)
+    digits = gputrace.Cascade(
+        CASCADE,
+        stages=("light", "heavy"),
+        threshold=ESCALATE_BELOW,
+        audit_rate=AUDIT_RATE,
+        seed=desk.seed,
+    )
     app = FastAPI(title="Digits", openapi_url=None)
 
     # Endpoints are coroutines although the models block: on one or two cores a pool of
@@ -96,12 +106,30 @@ def create_service(models: Models, stopwatches: Mapping[str, Stopwatch]) -> Fast
 
     async def form_entry(pixels: Pixels) -> Answer:
         """Read with the light model, and again with the heavy one where that is unsure."""
-        stopwatch = stopwatches[FORM_ENTRY]
-        with gputrace.attribute_to(feature=FORM_ENTRY):
-            first = readers.light(pixels, stopwatch)
-            if first.confidence >= ESCALATE_BELOW:
-                return _answer(first)
-            return _answer(readers.heavy(pixels, stopwatch), escalated=True)
+        stopwatch, number = stopwatches[FORM_ENTRY], desk.numbers[tuple(pixels)]
+
+        def score(reading: Reading, stage: str) -> bool:
+            correct = reading.digit == desk.labels[number]
+            gputrace.score(request.id, correct, "correct", stage=stage)
+            return correct
+
+        # A coroutine, so that it takes its turn in the loop: as work of another thread it would
+        # fight with the requests for the GIL.
+        async def audit() -> None:
+            score(readers.heavy(pixels, desk.audits), "heavy")
+
+        # The stages hold nothing themselves: the tracked calls inside them do.
+        with digits.request(feature=FORM_ENTRY) as request:
+            with request.stage("light", hold="none"):
+                reading = readers.light(pixels, stopwatch)
+            correct = score(reading, "light")
+            escalated = request.escalate(reading.confidence, audit=audit)
+            if escalated:
+                with request.stage("heavy", hold="none"):
+                    reading = readers.heavy(pixels, stopwatch)
+                score(reading, "heavy")
+        desk.served.append(Served(number, light_correct=correct, escalated=escalated))
+        return _answer(reading, escalated=escalated)
 
     for feature, endpoint in zip(FEATURES, (scan_preview, archive_audit, form_entry), strict=True):
         app.post(f"/{feature}")(endpoint)

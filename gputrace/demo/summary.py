@@ -9,6 +9,7 @@ from rich.table import Table
 
 from gputrace.demo.comparison import charged_by_feature, compare
 from gputrace.demo.driver import PAUSE, UNTRACKED, Tally
+from gputrace.demo.escalation import AUDIT_RATE
 from gputrace.demo.service import ARCHIVE_AUDIT, FEATURES, FORM_ENTRY
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def show(console: Console, outcome: Outcome, report: Mapping[str, Any]) -> None:
     saved = saving(outcome.tallies, charged_by_feature(report))
     if saved is not None:
         console.print(
-            f"Time per request of {FORM_ENTRY}, which escalates when unsure, against {ARCHIVE_AUDIT}, "
-            f"which always does: {-saved:+.1%}\n"
+            f"Time per request of {FORM_ENTRY}, which escalates when unsure and audits {AUDIT_RATE:.0%} of "
+            f"the rest, against {ARCHIVE_AUDIT}, which always does: {-saved:+.1%}\n"
         )
     console.print(_agreement(outcome, report))
 

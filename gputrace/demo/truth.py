@@ -153,12 +153,14 @@ class DriverClock:
     Attributes:
         stopwatches: By feature.
         planted: Runs around the planted untracked model run.
+        audits: Runs while an audit does.
     """
 
     def __init__(self, features: Iterable[str]) -> None:
         """Nothing is measured before the first ``begin``."""
         self.stopwatches = {feature: Stopwatch() for feature in features}
         self.planted = Stopwatch()
+        self.audits = Stopwatch()
         self._lock = threading.Lock()
         self._phases: list[Phase] = []
         self._name: str | None = None
@@ -179,9 +181,16 @@ class DriverClock:
             with self._lock:
                 self._cut()
 
-    def truth(self, *, on_gpu: bool) -> Truth:
-        """What was measured until the last phase ended."""
+    def truth(self, *, on_gpu: bool, audited: str | None = None) -> Truth:
+        """What was measured until the last phase ended.
+
+        Args:
+            on_gpu: Whether a GPU did the work.
+            audited: The feature that pays for the audits.
+        """
         features = {name: watch.total_s for name, watch in self.stopwatches.items()}
+        if audited is not None:
+            features[audited] += self.audits.total_s
         return Truth(on_gpu, tuple(self._phases), features)
 
     def _turn_to(self, name: str | None) -> None:
@@ -209,6 +218,6 @@ class DriverClock:
         return Slice(
             wall_s=time.perf_counter(),
             cpu_s=usage.ru_utime + usage.ru_stime,
-            tracked_s=sum(watch.total_s for watch in self.stopwatches.values()),
+            tracked_s=sum(watch.total_s for watch in (*self.stopwatches.values(), self.audits)),
             planted_s=self.planted.total_s,
         )

@@ -15,6 +15,7 @@ from gputrace.telemetry.histograms import with_histograms
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from opentelemetry.sdk._logs.export import LogRecordExporter
     from opentelemetry.sdk.metrics.export import MetricsData
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -31,6 +32,7 @@ class Destination(NamedTuple):
         name: What a user calls it, for messages: a URL, a folder.
         span_exporter: Makes an exporter of spans; None where spans go elsewhere.
         metric_exporter: Makes an exporter of metrics; None where metrics go elsewhere.
+        log_exporter: Makes an exporter of log events; None where they go elsewhere.
         patience_s: How much longer than for others a process that ends waits for it, s.
     """
 
@@ -38,6 +40,7 @@ class Destination(NamedTuple):
     span_exporter: Callable[[], SpanExporter] | None
     metric_exporter: Callable[[], MetricExporter] | None
     patience_s: float = 0.0
+    log_exporter: Callable[[], LogRecordExporter] | None = None
 
 
 class CountedSpanExporter(SpanExporter):

@@ -18,7 +18,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from gputrace import baggage, catalogue, faults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from types import FrameType
 
     from opentelemetry.metrics import Histogram, Meter
@@ -37,6 +37,13 @@ _OF_REQUESTS = (
     catalogue.REQUEST_TIME,
     catalogue.REQUEST_COST,
     catalogue.BATCH_MEMBERS,
+)
+_OF_ESCALATIONS = (
+    catalogue.ESCALATION_REQUESTS,
+    catalogue.ESCALATION_TIME,
+    catalogue.ESCALATION_COST,
+    catalogue.ESCALATION_THRESHOLD,
+    catalogue.ESCALATION_ESTIMATE,
 )
 #: What comes from reading GPUs; absent where nothing is read.
 _OF_READINGS = (
@@ -100,6 +107,8 @@ class Instruments:
         self._observe(meter, catalogue.PRICE_INFO, lambda shown: shown.price_info)
         for metric in _OF_REQUESTS:
             self._observe(meter, metric, _requests_of(metric))
+        for metric in _OF_ESCALATIONS:
+            self._observe(meter, metric, _escalations_of(metric))
         for metric in _OF_READINGS:
             self._observe(meter, metric, _readings_of(metric))
         self._observe(meter, catalogue.SDK_UNPRICED_TIME, lambda shown: shown.unpriced_s)
@@ -111,6 +120,7 @@ class Instruments:
         self._observe(meter, catalogue.SDK_QUEUE_LENGTH, lambda shown: [(_NO_ATTRIBUTES, shown.queue_length)])
         self._duration = _histogram(meter, catalogue.CALL_DURATION)
         self._device_time = _histogram(meter, catalogue.CALL_DEVICE_TIME_HISTOGRAM)
+        self._score = _histogram(meter, catalogue.SCORE, catalogue.SCORE_BUCKETS)
 
     def reset(self, snapshot: Callable[[], Snapshot]) -> None:
         """Begin anew in a forked child, where no reader has been shown anything."""
@@ -159,6 +169,15 @@ class Instruments:
         self._duration.record(duration_s, attributes, context)
         if device_time_s is not None:
             self._device_time.record(device_time_s, attributes, context)
+
+    def record_score(self, value: float, attributes: dict[str, str]) -> None:
+        """Record how good an answer was.
+
+        Args:
+            value: The score.
+            attributes: Its metric attributes.
+        """
+        self._score.record(value, attributes)
 
     def _observe(self, meter: Meter, metric: catalogue.Metric, rows_of: Callable[[Snapshot], Rows]) -> None:
         counter = metric.kind is catalogue.Kind.COUNTER
@@ -226,16 +245,22 @@ def _requests_of(metric: catalogue.Metric) -> Callable[[Snapshot], Rows]:
     return lambda shown: shown.requests.get(metric.name, [])
 
 
+def _escalations_of(metric: catalogue.Metric) -> Callable[[Snapshot], Rows]:
+    return lambda shown: shown.escalations.get(metric.name, [])
+
+
 def _readings_of(metric: catalogue.Metric) -> Callable[[Snapshot], Rows]:
     return lambda shown: shown.readings.get(metric.name, [])
 
 
-def _histogram(meter: Meter, metric: catalogue.Metric) -> Histogram:
+def _histogram(
+    meter: Meter, metric: catalogue.Metric, buckets: Sequence[float] = catalogue.DURATION_BUCKETS_S
+) -> Histogram:
     return meter.create_histogram(
         metric.name,
         metric.unit,
         metric.description,
-        explicit_bucket_boundaries_advisory=catalogue.DURATION_BUCKETS_S,
+        explicit_bucket_boundaries_advisory=buckets,
     )
 
 

@@ -15,6 +15,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resou
 from opentelemetry.sdk.trace import TracerProvider
 
 from gputrace import catalogue, faults, identity
+from gputrace.telemetry import events
 from gputrace.telemetry.closing import Closer, Task, milliseconds_until
 from gputrace.telemetry.histograms import HistogramTable
 from gputrace.telemetry.outlets import MetricOutlet, SpanOutlet
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gputrace.telemetry.delivery import Destination
+    from gputrace.telemetry.log_delivery import OwnLogs
 
 
 class OwnProviders:
@@ -42,6 +44,7 @@ class OwnProviders:
         tracer_provider: None where the program has one.
         meter_provider: None where the program has one.
         histograms: Where those of gputrace are counted; None where the SDK has to.
+        logs: Takes log events; None until somebody has any.
     """
 
     def __init__(  # noqa: PLR0913 - what a pair of providers is made of
@@ -65,7 +68,13 @@ class OwnProviders:
         self.tracer_provider: TracerProvider | None = None
         self.meter_provider: MeterProvider | None = None
         self.histograms: HistogramTable | None = None
-        resource = _resource_of(service_name)
+        self.logs: OwnLogs | None = None
+        self._log_makers = {
+            destination.name: destination.log_exporter
+            for destination in destinations
+            if destination.log_exporter is not None
+        }
+        resource = self._resource = _resource_of(service_name)
         if spans:
             self.tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
             self.tracer_provider.add_span_processor(self._settling)
@@ -110,6 +119,16 @@ class OwnProviders:
         for outlet in self._metric_outlets.values():
             outlet.begin(owes_to, exported)
 
+    def take_logs(self) -> None:
+        """Take log events from here on; few programs have any, and each destination costs two threads."""
+        if self.logs is None and self._log_makers:
+            from gputrace.telemetry.log_delivery import OwnLogs
+
+            # This may be a forked child by now.
+            own = Resource({SERVICE_INSTANCE_ID: identity.instance_id()})
+            self.logs = OwnLogs(self._log_makers, self._resource.merge(own))
+            events.use(self.logs.provider)
+
     def flush(self, deadline: float, owes: Callable[[], bool]) -> bool:
         """Export what was recorded.
 
@@ -121,11 +140,15 @@ class OwnProviders:
             Whether all of it arrived in time.
         """
         tasks = [*self._flush_spans().values(), *self._flush_metrics(owes).values()]
+        tasks += self._flush_logs().values()
         tasks.append(self._closer.submit(lambda: self._flush_others(deadline)))
         return all([task.succeeded(deadline) for task in tasks])  # noqa: C419 - each gets its chance
 
     def _flush_spans(self) -> dict[str, Task]:
         return {name: outlet.closer.submit(outlet.flush) for name, outlet in self._span_outlets.items()}
+
+    def _flush_logs(self) -> dict[str, Task]:
+        return {} if self.logs is None else self.logs.flush()
 
     def _flush_metrics(self, owes: Callable[[], bool]) -> dict[str, Task]:
         return {
@@ -144,9 +167,9 @@ class OwnProviders:
         Returns:
             What was lost, in words, one entry a destination.
         """
-        metrics, spans = self._flush_metrics(owes), self._flush_spans()
+        metrics, spans, logs = self._flush_metrics(owes), self._flush_spans(), self._flush_logs()
         until = {name: deadline + patience_s for name, patience_s in self._patience_s.items()}
-        for name, task in spans.items():
+        for name, task in (*spans.items(), *logs.items()):
             task.succeeded(until[name])
         silent = {name for name, task in metrics.items() if not task.succeeded(until[name])}
         self._closer.submit(lambda: self._close(deadline)).succeeded(deadline)
@@ -157,6 +180,9 @@ class OwnProviders:
             self.tracer_provider.shutdown()
         if self.meter_provider is not None:
             self.meter_provider.shutdown(milliseconds_until(deadline))
+        if self.logs is not None:
+            events.use(None)
+            self.logs.provider.shutdown()
 
     def _lost(self, silent: set[str]) -> list[str]:
         """Return what was lost, in words.
@@ -169,6 +195,9 @@ class OwnProviders:
             missing = self._settling.ended - outlet.exporter.delivered
             if missing > 0:
                 lost[name] = [_counted(missing, "span")]
+        for name, log_outlet in () if self.logs is None else self.logs.outlets.items():
+            if log_outlet.missing > 0:
+                lost.setdefault(name, []).append(_counted(log_outlet.missing, "log event"))
         for name in silent:
             # A collection that hangs has no points yet.
             missing = self._metric_outlets[name].exporter.undelivered
@@ -189,6 +218,8 @@ class OwnProviders:
             self.histograms.reset()
         for spans in self._span_outlets.values():
             spans.reset()
+        if self.logs is not None:
+            self.logs.after_fork()
         for metrics in self._metric_outlets.values():
             # Until that has worked: rather nothing than the parent's numbers once more.
             metrics.exporter.muted = True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry import metrics as metrics_api, trace as trace_api
 
+from gputrace.telemetry import events
 from gputrace.telemetry.closing import ANOTHER_MOMENT_S, Closer, milliseconds_until
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class UsersProviders:
 
     def __init__(self, settle: Callable[[float], None]) -> None:
         self._settle = settle
-        self._seen: tuple[object, object] = (None, None)
+        self._seen: tuple[object, object, object] = (None, None, None)
         self._tracer_provider: trace_api.TracerProvider | None = None
         self._meter_provider: metrics_api.MeterProvider | None = None
         self._binding = threading.Lock()
@@ -56,15 +57,15 @@ class UsersProviders:
         Returns:
             Whether a provider is seen for the first time.
         """
-        tracer, meter = tracer_provider(), meter_provider()
-        if (tracer, meter) == self._seen:
+        tracer, meter, logger = tracer_provider(), meter_provider(), events.users_provider()
+        if (tracer, meter, logger) == self._seen:
             return False
         with self._binding:
             if tracer is not self._seen[0]:
                 self._bind_tracer(tracer, own)
-            self._seen = (tracer, meter)
+            self._seen = (tracer, meter, logger)
             self._meter_provider = None if own is not None and meter is own.meter_provider else meter
-            if self._closer is None and (self._tracer_provider or self._meter_provider) is not None:
+            if self._closer is None and (self._tracer_provider or self._meter_provider or logger) is not None:
                 self._closer = Closer("gputrace-closer")
         return True
 
@@ -91,6 +92,7 @@ class UsersProviders:
         tasks = [
             self._closer.submit(lambda: _force_flush(self._tracer_provider, deadline)),
             self._closer.submit(lambda: self._collect(deadline, owes)),
+            self._closer.submit(lambda: _force_flush(events.users_provider(), deadline)),
         ]
         return all([task.succeeded(deadline) for task in tasks])  # noqa: C419 - each gets its chance
 

@@ -31,8 +31,8 @@ def test_every_charge_is_that_of_the_kernels(machine: Any) -> None:
         calls = workloads[workload.key]["calls"]
         assert workloads[workload.key]["error"] is None
         assert len(calls) == workload.calls
-        # The virtual GPU launches without delay: what is left is that of float32 milliseconds, a microsecond and
-        # more where all this takes over eight seconds.
+        # The virtual GPU launches without delay: what is left is that of float32 milliseconds, a microsecond
+        # and more where all this takes over eight seconds.
         assert all(abs(call["error_ns"]) < 2_000 for call in calls), workload.key
         assert all(call["span_ns"] == call["busy_ns"] + call["gaps_ns"] for call in calls)
     assert found["unmeasured"] == {}

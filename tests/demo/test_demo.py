@@ -132,6 +132,31 @@ def test_the_report_agrees_with_the_drivers_clocks(run: Run) -> None:
 
 @needs_demo
 @slow
+def test_its_cascade_records_what_the_demo_knows(run: Run, read_files: Any) -> None:
+    logs = read_files(run.data).logs
+    decided = [one["attributes"] for one in logs if one["eventName"] == "gputrace.escalation.decided"]
+    scored = [one["attributes"] for one in logs if one["eventName"] == "gputrace.scored"]
+    known = run.truth["escalation"]
+    served = run.truth["requests"]["form-entry"]["answered"]
+    assert len(decided) == served
+    assert {one["gputrace.feature"] for one in decided} == {"form-entry"}
+    assert not any("gputrace.escalation.excluded" in one for one in decided)
+    decisions = [one["gputrace.escalation.decision"] for one in decided]
+    assert decisions.count("escalated") == round(known["escalation_rate"] * served)
+    kept = served - decisions.count("escalated")
+    assert 0.05 * kept < decisions.count("audited") < 0.3 * kept
+    light = sum(one["gputrace.escalation.light.time"] for one in decided)
+    assert light / served == pytest.approx(known["light_cost"], rel=0.5), "other images wait for others"
+    right = [one["gputrace.score.value"] for one in scored if one["gputrace.stage"] == "light"]
+    assert sum(right) / served == pytest.approx(known["quality_light"])
+    graded = {one["gputrace.request.id"] for one in scored if one["gputrace.stage"] == "heavy"}
+    assert graded == {
+        one["gputrace.request.id"] for one in decided if one["gputrace.escalation.decision"] != "kept"
+    }
+
+
+@needs_demo
+@slow
 def test_what_was_planted_was_measured(run: Run) -> None:
     phases = run.truth["phases"]
     assert phases["pause"]["wall_s"] == pytest.approx(4, rel=0.02)

@@ -31,10 +31,13 @@ def stopwatches() -> dict[str, Stopwatch]:
 
 @pytest.fixture(scope="module")
 def hosting(models: Models, stopwatches: dict[str, Stopwatch]) -> Iterator[Hosting]:
+    from gputrace.demo.escalation import Desk
     from gputrace.demo.hosting import Hosting
     from gputrace.demo.service import create_service
+    from gputrace.demo.truth import Stopwatch
 
-    with Hosting(create_service(models, stopwatches)) as running:
+    desk = Desk.over(models, 0, Stopwatch())
+    with Hosting(create_service(models, stopwatches, desk)) as running:
         yield running
 
 

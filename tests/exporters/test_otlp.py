@@ -122,6 +122,7 @@ def collector() -> Iterator[Collector]:
 def test_each_signal_has_its_path_under_the_base(endpoint):
     assert otlp.span_exporter(endpoint)._endpoint == "http://localhost:4318/v1/traces"
     assert otlp.metric_exporter(endpoint)._endpoint == "http://localhost:4318/v1/metrics"
+    assert otlp.log_exporter(endpoint)._endpoint == "http://localhost:4318/v1/logs"
     nested = f"{endpoint.rstrip('/')}/opentelemetry"
     assert otlp.metric_exporter(nested)._endpoint == "http://localhost:4318/opentelemetry/v1/metrics"
 

@@ -25,7 +25,7 @@ from opentelemetry.sdk.metrics.view import DropAggregation, View
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import gputrace
-from gputrace import baggage, catalogue, faults, lifecycle
+from gputrace import baggage, cascades_counting, catalogue, faults, lifecycle
 from gputrace.telemetry import metrics as instruments
 
 
@@ -277,6 +277,13 @@ def scenario():
         time.sleep(0.06)
         with gputrace.batch([gputrace.member()], model="m", variant="v", stage="s"):
             pass
+    cascade = gputrace.Cascade("answer", threshold=0.5)
+    with cascade.request(feature="f") as request:
+        with request.stage("light", variant="v"):
+            time.sleep(0.01)
+        request.escalate(0.9)
+    gputrace.flush()
+    gputrace.score(request.id, 1.0)
     lifecycle._process.runtime.settler.totals.unmeasured["max_hold"] = 1
     lifecycle._process.count_lost(3)
     assert baggage.incoming([(b"baggage", b"gputrace.feature=theirs")]) == {}
@@ -286,6 +293,12 @@ def scenario():
 # These come with energy readings and several processes on a device.
 #: What comes from reading GPUs: tests/test_hardware_exports.py.
 LATER = set(instruments._OF_READINGS)
+ESTIMATE = {
+    "gputrace.escalation.cascade": "answer",
+    "gputrace.feature": "f",
+    "gputrace.escalation.quantity": "savings_frac",
+    "gputrace.escalation.bound": "low",
+}
 
 
 @pytest.fixture
@@ -310,7 +323,8 @@ def price_book(tmp_path):
     return path
 
 
-def test_what_is_emitted_is_what_the_catalogue_says(users, collect, price_book):
+def test_what_is_emitted_is_what_the_catalogue_says(users, collect, price_book, monkeypatch):
+    monkeypatch.setattr(cascades_counting, "estimates", lambda: [(ESTIMATE, 0.2)])
     users.set_tracer_provider()
     users.set_meter_provider()
     gputrace.configure(metric_attributes=("tenant",), prices=price_book)

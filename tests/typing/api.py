@@ -265,6 +265,21 @@ def tracked(function: Callable[[int], str]) -> Callable[[int], str]:
 gputrace.record_interval([gputrace.member()], "GPU-1", 1, 2, weights=[3.0], model="llm")
 gputrace.record_interval([], 0, 1, 2)  # type: ignore[arg-type]
 
+# --- cascades
+
+answering = gputrace.Cascade("answer", stages=("small", "large"), threshold=0.8, audit_rate=lambda _: 0.1)
+gputrace.Cascade("answer", threshold="0.8")  # type: ignore[arg-type]
+with answering.request(feature="search") as asked:
+    with asked.stage("small", input_size=3):
+        pass
+    assert_type(asked.escalate(0.5, audit=lambda: bare("a", size=4)), bool)
+assert_type(asked.id, str)
+assert_type(answering.wait_for_audits(timeout=1.0), bool)
+gputrace.score(asked.id, 1.0, "accepted", stage="small", label_propensity=0.5)
+gputrace.score(asked.id, "good")  # type: ignore[arg-type]
+assert_type(gputrace.record_decision("answer", escalated=True, light_time=0.5), str)
+gputrace.record_decision("answer")  # type: ignore[call-arg]
+
 # --- across threads and services
 
 assert_type(gputrace.carry(bare)("a", size=4), list[float])
