@@ -73,9 +73,7 @@ def tables(folder: Path) -> Iterator[Table]:
         for row in rows:
             pairs[row["pair"]].append(row)
         for pair, found in pairs.items():
-            columns = {
-                name: np.array([float(row[name] or "nan") for row in found]) for name in NUMBERS
-            }
+            columns = {name: np.array([float(row[name] or "nan") for row in found]) for name in NUMBERS}
             if np.isnan(columns["input_size"]).any():
                 del columns["input_size"]
             yield Table(f"{path.stem}: {pair}" if len(pairs) > 1 else path.stem, columns)
@@ -221,7 +219,13 @@ def main() -> int:
             print("==", table.name, design)
             for name, found in pooled.items():
                 n = sum(t.bounded for t in found)
-                print(f"{name:28s} cov {sum(t.covered for t in found)/max(1,n):.3f} below {sum(t.below for t in found)/max(1,n):.3f} bias " + " ".join(f"{t.errors/max(1,t.bounded):+.4g}" for t in found) + " hw " + " ".join(f"{t.widths/2/max(1,t.bounded):.4g}" for t in found) + f"  bounded {n}")
+                print(
+                    f"{name:28s} cov {sum(t.covered for t in found) / max(1, n):.3f} below {sum(t.below for t in found) / max(1, n):.3f} bias "
+                    + " ".join(f"{t.errors / max(1, t.bounded):+.4g}" for t in found)
+                    + " hw "
+                    + " ".join(f"{t.widths / 2 / max(1, t.bounded):.4g}" for t in found)
+                    + f"  bounded {n}"
+                )
     return 0
 
 

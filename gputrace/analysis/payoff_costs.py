@@ -94,7 +94,7 @@ def _mean(values: Floats, tail: float) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Counterfactual:
-    """The quantities that compare with always-heavy; each is a function of means, given by influence values."""
+    """What compares with always-heavy; each is a function of means, bounded by its influence values."""
 
     log: Log
     heavy: HeavyCosts

@@ -10,12 +10,15 @@ drawn by us, with known probability. It only takes out noise.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gputrace.analysis.payoff_figures import LEAST_AUDITS
 from gputrace.analysis.payoff_intervals import effective_size
-from gputrace.analysis.payoff_log import Floats, Log
+
+if TYPE_CHECKING:
+    from gputrace.analysis.payoff_log import Floats, Log
 
 _FOLDS = 5
 _FOLD_SEED = 0
@@ -62,14 +65,26 @@ def heavy_costs(log: Log, *, regress: bool = True) -> HeavyCosts:
     if not log.kept.any():
         return HeavyCosts(log.heavy_cost, "every request was escalated", float(log.size), 1.0)
     effective = effective_size(log.audit_weight)
+    plain = _outcomes(log, np.zeros(log.size))
     predicted = _predictions(log) if regress and log.audits >= LEAST_AUDITS else None
     if predicted is None:
-        return HeavyCosts(
-            _outcomes(log, np.zeros(log.size)), "post-stratified", effective, _hc1(effective, 1)
-        )
+        return HeavyCosts(plain, "post-stratified", effective, _hc1(effective, 1))
     predictions, regressors = predicted
-    values = _outcomes(log, predictions)
+    values = _blended(plain, _outcomes(log, predictions))
     return HeavyCosts(values, "doubly robust", effective, _hc1(effective, regressors))
+
+
+def _blended(plain: Floats, regressed: Floats) -> Floats:
+    """Return as much of the regression as lowers the variance.
+
+    One request whose light run was dear drags a line far off. What the regression changes has mean 0
+    whether it is right or not, so any part of it may be taken.
+    """
+    change = regressed - plain
+    moved = change - change.mean()
+    squares = float(moved @ moved)
+    part = -float(moved @ (plain - plain.mean())) / squares if squares else 0.0
+    return plain + min(1.0, max(0.0, part)) * change
 
 
 def _hc1(effective: float, regressors: int) -> float:

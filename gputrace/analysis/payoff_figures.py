@@ -61,7 +61,7 @@ class Advice:
     """Which threshold to use.
 
     Attributes:
-        guaranteed: Cheapest threshold whose loss is within the target with the asked confidence; `None` for none.
+        guaranteed: Cheapest threshold whose loss is within the target with the asked confidence, if any.
         point: Cheapest threshold whose estimated loss is within the target. Not guaranteed: it is the one
             whose noise looked best.
         reason: What this rests on, and what the log cannot tell, in words.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gputrace.analysis.payoff_intervals import Pairs, effective_size
-from gputrace.analysis.payoff_log import Flags, Floats, Log
+
+if TYPE_CHECKING:
+    from gputrace.analysis.payoff_log import Flags, Floats, Log
 
 
 @dataclass(frozen=True, slots=True)

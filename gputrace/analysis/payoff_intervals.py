@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy import special
 
-from gputrace.analysis.payoff_log import Floats
+if TYPE_CHECKING:
+    from gputrace.analysis.payoff_log import Floats
+
 
 _NORMAL = NormalDist()
 
@@ -129,14 +131,14 @@ def none_seen(size: float, quantile: float) -> float:
 
 
 class Proportion(NamedTuple):
-    """A share and its variance, both with two successes and two failures more, halved for one of two strata."""
+    """A share and its variance, both with some successes and failures added."""
 
     share: float
     variance: float
 
 
 def agresti_coull(share: float, size: float, quantile: float) -> Proportion:
-    """Return a share that survives being 0 or 1.
+    """Return a share of one stratum of two that survives being 0 or 1: the strata halve what is added.
 
     Args:
         share: What was seen.

@@ -28,7 +28,7 @@ class Log:
     Attributes:
         escalated: The heavy model answered.
         audited: The light model answered, and the heavy one ran in the shadow.
-        propensity: Probability with which a kept request was to be audited; 1 where escalated, NaN where unknown.
+        propensity: How likely a kept request was to be audited; 1 where escalated, NaN where unknown.
         light_cost: Cost of the light stage.
         heavy_cost: Cost of the heavy stage; NaN where it did not run.
         confidence: What was compared with the threshold; NaN where there was none.
@@ -176,7 +176,8 @@ def _flags(arrays: Mapping[str, npt.NDArray[Any]], name: str, size: int) -> Flag
         return np.zeros(size, dtype=np.bool_)
     numbers = _numbers(arrays, name, size)
     _refuse(~np.isin(numbers, (0, 1)), name, "it must be true or false")
-    return numbers == 1
+    flags: Flags = numbers == 1
+    return flags
 
 
 def _costs(arrays: Mapping[str, npt.NDArray[Any]], name: str, needed: Flags) -> Floats:
