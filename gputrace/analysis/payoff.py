@@ -19,12 +19,23 @@ from gputrace.analysis.payoff_costs import costs
 from gputrace.analysis.payoff_figures import Advice, Estimate, SweepPoint
 from gputrace.analysis.payoff_log import ColumnError
 from gputrace.analysis.payoff_quality import quality
+from gputrace.analysis.payoff_signal import Signal, judge
 from gputrace.analysis.payoff_thresholds import Thresholds, candidates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Advice", "ColumnError", "Estimate", "SweepPoint", "advise", "estimate", "sweep"]
+__all__ = [
+    "Advice",
+    "ColumnError",
+    "Estimate",
+    "Signal",
+    "SweepPoint",
+    "advise",
+    "estimate",
+    "judge_signal",
+    "sweep",
+]
 
 _ADVICE_STEPS = 100
 
@@ -118,6 +129,20 @@ def advise(
         raise ValueError(message)
     log = payoff_log.read(columns)
     return choose(Thresholds(log, overhead), candidates(log, _ADVICE_STEPS), target_loss, level)
+
+
+def judge_signal(columns: Mapping[str, Any], *, level: float = 0.95) -> Signal:
+    """Judge whether a confidence tells right answers of the light model from wrong ones.
+
+    Args:
+        columns: As for `estimate`, with `confidence` on every row.
+        level: Confidence of the slope's interval.
+
+    Raises:
+        ColumnError: As for `estimate`, or a row lacks its confidence.
+        ValueError: `level` does not lie between 0 and 1.
+    """
+    return judge(payoff_log.read(columns), _tail(level))
 
 
 def _check_overhead(overhead: float) -> None:

@@ -157,7 +157,7 @@ def _numbers(arrays: Mapping[str, npt.NDArray[Any]], name: str, size: int) -> Fl
         numbers = values.astype(np.float64)
     except (TypeError, ValueError):
         row = next(row for row, value in enumerate(values) if not _is_number(value))
-        message = f"column {name!r}, row {row}: {values[row]!r} is no number"
+        message = f"column {name!r}, row {row}: {str(values[row])!r} is no number"
         raise ColumnError(message) from None
     _refuse(np.isinf(numbers), name, "it is infinite")
     return numbers
