@@ -28,21 +28,21 @@ COUNTERFACTUAL = (
 _NOTHING_ESCALATED = "no request was escalated"
 
 
-def costs(log: Log, tail: float, overhead: float, *, regress: bool = True) -> dict[str, Estimate]:
+def costs(log: Log, tail: float, overhead: float, *, heavy: HeavyCosts | None = None) -> dict[str, Estimate]:
     """Estimate everything that is about cost.
 
     Args:
         log: The log.
         tail: Probability left out on either side of an interval.
         overhead: What the decision costs on every request, in the unit of the costs.
-        regress: Whether to use a regression where there are audits enough.
+        heavy: What the heavy model would have cost, where it has been estimated part by part.
     """
     found = _seen(log, tail, overhead)
     reason = unidentified(log)
     if reason is not None:
         needs = LEAST_AUDITS if not log.audits else None
         return found | dict.fromkeys(COUNTERFACTUAL, absent(reason, log.size, needs))
-    return found | _Counterfactual(log, heavy_costs(log, regress=regress), tail, overhead).all()
+    return found | _Counterfactual(log, heavy or heavy_costs(log), tail, overhead).all()
 
 
 def unsure_below(least: int, estimate: Estimate, seen: int, what: str = "audits") -> Estimate:

@@ -55,18 +55,13 @@ def unidentified(log: Log) -> str | None:
     return None
 
 
-def heavy_costs(log: Log, *, regress: bool = True) -> HeavyCosts:
-    """Return the pseudo-outcomes; only where `unidentified` finds nothing.
-
-    Args:
-        log: The log.
-        regress: Whether to use a regression where there are audits enough.
-    """
+def heavy_costs(log: Log) -> HeavyCosts:
+    """Return the pseudo-outcomes; only where `unidentified` finds nothing."""
     if not log.kept.any():
         return HeavyCosts(log.heavy_cost, "every request was escalated", float(log.size), 1.0)
     effective = effective_size(log.audit_weight)
     plain = _outcomes(log, np.zeros(log.size))
-    predicted = _predictions(log) if regress and log.audits >= LEAST_AUDITS else None
+    predicted = _predictions(log) if log.audits >= LEAST_AUDITS else None
     if predicted is None:
         return HeavyCosts(plain, "post-stratified", effective, _hc1(effective, 1))
     predictions, regressors = predicted

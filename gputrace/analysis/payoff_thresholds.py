@@ -56,6 +56,29 @@ class Kept:
         return float(self.influence.mean())
 
 
+def quality_bounds(kept: Kept, quantile: float, *, binary: bool) -> Bounds:
+    """Return the bounds of a quality difference.
+
+    Args:
+        kept: What is kept, and its pairs.
+        quantile: In standard errors, to either side.
+        binary: Whether every grade is 0 or 1.
+    """
+    share, size = kept.share, effective_size(kept.weights)
+    if not share or not size:
+        return Bounds(0.0, 0.0)
+    if not binary:
+        return hall(kept.influence, quantile)
+    mean = kept.delta / share
+    whole = float(kept.weights.sum())
+    better = float(kept.weights[kept.values > 0].sum()) / whole
+    worse = float(kept.weights[kept.values < 0].sum()) / whole
+    seen = paired(Pairs(better, worse, size), quantile)
+    moved = quantile * mean * math.sqrt(share * (1 - share) / len(kept.influence))
+    down, up = math.hypot(share * (mean - seen.low), moved), math.hypot(share * (seen.high - mean), moved)
+    return Bounds(max(-share, kept.delta - down), min(share, kept.delta + up))
+
+
 def candidates(log: Log, steps: int = _STEPS) -> Floats:
     """Return thresholds that keep fewer and fewer: quantiles of confidence, and one that escalates all.
 
@@ -138,19 +161,7 @@ class Thresholds:
 
     def bounds(self, kept: Kept, quantile: float) -> Bounds:
         """Return the bounds of a quality difference, `quantile` standard errors to either side."""
-        share, size = kept.share, effective_size(kept.weights)
-        if not share or not size:
-            return Bounds(0.0, 0.0)
-        mean = kept.delta / share
-        if not self.binary:
-            return hall(kept.influence, quantile)
-        whole = float(kept.weights.sum())
-        better = float(kept.weights[kept.values > 0].sum()) / whole
-        worse = float(kept.weights[kept.values < 0].sum()) / whole
-        seen = paired(Pairs(better, worse, size), quantile)
-        moved = quantile * mean * math.sqrt(share * (1 - share) / self.log.size)
-        down, up = math.hypot(share * (mean - seen.low), moved), math.hypot(share * (seen.high - mean), moved)
-        return Bounds(max(-share, kept.delta - down), min(share, kept.delta + up))
+        return quality_bounds(kept, quantile, binary=self.binary)
 
     def points(self, thresholds: Floats, tail: float) -> list[SweepPoint]:
         """Return what each threshold would have saved and lost, with bands that hold for all at once."""
