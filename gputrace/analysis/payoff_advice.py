@@ -35,7 +35,7 @@ def choose(asked: Thresholds, candidates: Floats, target_loss: float, level: flo
     within = [one for one, kept in told if -kept.delta <= target_loss]
     point = min(within) if within else None
     unsure = _unsupported(downwards)
-    if asked.pairs < LEAST_AUDITS and asked.log.kept.any():
+    if asked.pairs < LEAST_AUDITS:
         missing = LEAST_AUDITS - asked.pairs
         return Advice(None, point, f"Nothing can be guaranteed before {missing} more graded audits.{unsure}")
     quantile = normal_quantile(1 - level)
@@ -44,7 +44,8 @@ def choose(asked: Thresholds, candidates: Floats, target_loss: float, level: flo
     for one, kept in told:
         worst = -asked.bounds(kept, quantile).low
         if worst > target_loss:
-            stopped = f" The next, {one:.4g}, may lose up to {100 * worst:.1f} points."
+            which = "Already" if guaranteed is None else "The next,"
+            stopped = f" {which} {one:.4g} may lose up to {100 * worst:.1f} points."
             break
         guaranteed = one
     return Advice(guaranteed, point, _words(asked, guaranteed, target_loss, level) + stopped + unsure)

@@ -33,6 +33,12 @@ class Estimate:
     reason: str | None = None
     needs: int | None = None
 
+    def __post_init__(self) -> None:
+        """Keep the number within its bounds, which rounding can leave by a last digit."""
+        if self.value is not None and self.low is not None and self.high is not None:
+            object.__setattr__(self, "low", min(self.low, self.value))
+            object.__setattr__(self, "high", max(self.high, self.value))
+
     @property
     def half_width(self) -> float | None:
         """Half the interval's width."""

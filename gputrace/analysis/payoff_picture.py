@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -44,9 +45,9 @@ def page(report: PayoffReport) -> str:
         '<meta name="viewport" content="width=device-width">'
         f"<title>Where escalation pays</title><style>{_STYLE}</style></head>\n"
         f"<body><h1>Where escalation pays</h1>\n<p>{escape(report.source)}. "
-        f"Bands hold for all thresholds at once ({report.asked.level:.0%}); gaps are thresholds that the log says nothing about. Dashed: the threshold in force. Solid: the "
-        f"guaranteed one, for a loss of at most {100 * report.asked.target_loss:g} points.</p>{total}\n{parts}"
-        "</body></html>\n"
+        f"Bands hold for all thresholds at once ({report.asked.level:.0%}); gaps are thresholds that the log "
+        "says nothing about. Dashed: the threshold in force. Solid: the guaranteed one, for a loss of at "
+        f"most {100 * report.asked.target_loss:g} points.</p>{total}\n{parts}</body></html>\n"
     )
 
 
@@ -117,17 +118,24 @@ def _grid(
     across: Callable[[float], float],
     down: Callable[[float], float],
 ) -> Iterable[str]:
-    for step in range(_STEPS):
-        value = values[0] + (values[1] - values[0]) * step / (_STEPS - 1)
+    for value in _ticks(*values):
         at = down(value)
         yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
-        yield f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:.3g}</text>'
-        threshold = thresholds[0] + (thresholds[1] - thresholds[0]) * step / (_STEPS - 1)
-        yield (
-            f'<text x="{across(threshold):.1f}" y="{_HEIGHT - 12}" text-anchor="middle">{threshold:.3g}</text>'
-        )
+        yield f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{value:g}</text>'
+    for threshold in _ticks(*thresholds):
+        x = f"{across(threshold):.1f}"
+        yield f'<text x="{x}" y="{_HEIGHT - 12}" text-anchor="middle">{threshold:g}</text>'
     zero = f"{down(0):.1f}"
     yield f'<line class="zero" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{zero}" y2="{zero}"/>'
+
+
+def _ticks(low: float, high: float) -> Iterable[float]:
+    """Yield about as many round numbers as an axis has room for."""
+    span = (high - low) or 1.0
+    unit = 10 ** math.floor(math.log10(span / _STEPS))
+    step = next(times * unit for times in (1, 2, 5, 10) if times * unit >= span / _STEPS)
+    for number in range(math.ceil(low / step), math.floor(high / step) + 1):
+        yield round(number * step, 12)
 
 
 def _drawn_run(

@@ -122,8 +122,8 @@ class Thresholds:
 
     @cached_property
     def pairs(self) -> int:
-        """Number of graded audits."""
-        found = self._pairs[1][1]
+        """Number of graded audits; of graded pairs at all where everything was escalated."""
+        found = self._pairs[1 if self.log.kept.any() else 0][1]
         return 0 if found is None else found.count
 
     @cached_property

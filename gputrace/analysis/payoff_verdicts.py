@@ -30,14 +30,12 @@ def verdict(found: Mapping[str, Estimate], target_loss: float | None = None) -> 
     if (found["escalation_rate"].value or 0.0) >= 1:
         return f"loses money: {percent(saved.value)}, since every request is escalated after its light run"
     half = (saved.high - saved.low) / 2
-    if saved.low > 0:
-        return f"pays: saves {percent(saved.value)} ± {number(100 * half)}{_quality(found, target_loss)}"
-    if saved.high < 0:
-        return f"loses money: {percent(saved.value)} ± {number(100 * half)}{_quality(found, target_loss)}"
-    if abs(saved.value) > _PROBABLE * half:
-        verb = "loses money" if saved.value < 0 else "pays"
-        return f"probably {verb}: {percent(saved.value)} ± {number(100 * half)}{_quality(found, target_loss)}"
-    return f"cannot tell yet: saves {percent(saved.value)} ± {number(100 * half)}{_more_audits(found, half)}"
+    said = f"{percent(saved.value)} ± {number(100 * half)}"
+    if saved.low <= 0 <= saved.high and abs(saved.value) <= _PROBABLE * half:
+        return f"cannot tell yet: saves {said}{_more_audits(found, half)}"
+    what = f"pays: saves {said}" if saved.value > 0 else f"loses money: {said}"
+    sure = "probably " if saved.low <= 0 <= saved.high else ""
+    return f"{sure}{what}{_quality(found, target_loss)}"
 
 
 def percent(value: float) -> str:
