@@ -43,23 +43,29 @@ def quality(log: Log, tail: float) -> dict[str, Estimate]:
         "quality_cascade": grades.cascade,
         "quality_heavy": heavy,
         "quality_delta": delta,
-        "quality_retention": _retention(delta, heavy),
+        "quality_retention": _retention(delta, heavy, grades.cascade),
     }
 
 
-def _retention(delta: Estimate, heavy: Estimate) -> Estimate:
-    if delta.value is None or heavy.value is None:
-        return replace(delta if delta.value is None else heavy, value=None, low=None, high=None)
+def _retention(delta: Estimate, heavy: Estimate, served: Estimate) -> Estimate:
+    """Return served / (served - delta), whose two parts rest on different requests."""
+    if delta.value is None or heavy.value is None or served.value is None:
+        unknown = next(one for one in (delta, heavy, served) if one.value is None)
+        return absent(unknown.reason or "", unknown.n, unknown.needs)
     if not heavy.value > 0:
         return absent("the heavy model was never right, so there is nothing to retain", delta.n)
     value = 1 + delta.value / heavy.value
-    if None in {delta.low, delta.high, heavy.low, heavy.high}:
-        return replace(delta, value=value, low=None, high=None, method="ratio")
-    # Two uncertainties, combined as if they were independent; the second is small (MOVER).
-    relative = delta.value * (heavy.half_width or 0.0) / heavy.value**2
-    down = math.hypot((delta.value - (delta.low or 0.0)) / heavy.value, relative)
-    up = math.hypot(((delta.high or 0.0) - delta.value) / heavy.value, relative)
-    return replace(delta, value=value, low=value - down, high=value + up, method="ratio (MOVER)")
+    low, high = delta.low, delta.high
+    method = "ratio (MOVER)"
+    if low is None or high is None or served.half_width is None or heavy.low is None:
+        return replace(delta, value=value, low=None, high=None, method=method)
+    level = heavy.value + delta.value
+    # Where always-heavy would have been at either end, kept off the pole.
+    least = max(1e-9, min(heavy.low, heavy.value))
+    ends = [level / max(least, level - end) for end in (low, high)]
+    moved = delta.value * served.half_width / heavy.value**2
+    down, up = math.hypot(value - ends[0], moved), math.hypot(ends[1] - value, moved)
+    return replace(delta, value=value, low=value - down, high=value + up, method=method)
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from gputrace.analysis import formats
 from gputrace.analysis.payoff_verdicts import number, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console
 
     from gputrace.analysis.payoff_figures import Estimate
     from gputrace.analysis.payoff_provision import Provision
     from gputrace.analysis.payoff_reports import PayoffReport, Row
+    from gputrace.analysis.payoff_truth import Compared
 
 _PIPED_WIDTH = 100
 _NO_LIMIT = 10_000
@@ -169,3 +170,22 @@ def _signal(row: Row) -> Iterable[str]:
         )
     if signal.warning is not None:
         yield f"warning: {signal.warning}"
+
+
+def print_truth(compared: Sequence[Compared], console: Console) -> None:
+    """Print what is known to be true beside the intervals.
+
+    Args:
+        compared: The numbers.
+        console: Where to.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("estimate")
+    for title in ("value", "low", "high", "truth"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("covered")
+    for one in compared:
+        numbers = (formats.ABSENT if cell is None else f"{cell:.4g}" for cell in one[1:5])
+        covered = formats.ABSENT if one.inside is None else "yes" if one.inside else "no"
+        table.add_row(one.name, *numbers, covered)
+    console.print("", table, sep="\n")

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gputrace.analysis.payoff_provision import Provision
     from gputrace.analysis.payoff_reports import PayoffReport
+    from gputrace.analysis.payoff_truth import Compared
 
 _FAILED = 2
 _EXTRA = frozenset({"duckdb", "numpy", "rich", "scipy"})
@@ -54,6 +57,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--score", metavar="NAME", help="scores that are the quality (default: the commonest)"
+    )
+    parser.add_argument(
+        "--truth",
+        type=Path,
+        metavar="FILE",
+        help="JSON of what is known to be true, by name, to stand beside the intervals (gputrace demo --truth)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(
@@ -98,6 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _report(arguments: argparse.Namespace) -> int:
     from gputrace.analysis.payoff_log import ColumnError
     from gputrace.analysis.payoff_reports import Asked, payoff_report
+    from gputrace.analysis.payoff_truth import compare, read_truth
     from gputrace.analysis.survey import NoDataError
 
     asked = Asked(
@@ -108,7 +118,9 @@ def _report(arguments: argparse.Namespace) -> int:
         score=arguments.score,
     )
     try:
+        truth = None if arguments.truth is None else read_truth(arguments.truth)
         report = payoff_report(arguments.path, asked)
+        compared = None if truth is None else compare(report, truth)
         if arguments.html is not None:
             _draw(report, arguments.html)
     except (NoDataError, ColumnError) as error:
@@ -118,7 +130,7 @@ def _report(arguments: argparse.Namespace) -> int:
     except OSError as error:
         print(f"gputrace payoff: {arguments.html}: {error.strerror or error}", file=sys.stderr)
         return _FAILED
-    _print(report, arguments)
+    _print(report, compared, arguments)
     return 0
 
 
@@ -128,7 +140,7 @@ def _draw(report: PayoffReport, file: Path) -> None:
     file.write_text(page(report), encoding="utf-8")
 
 
-def _print(report: PayoffReport, arguments: argparse.Namespace) -> None:
+def _print(report: PayoffReport, compared: Sequence[Compared] | None, arguments: argparse.Namespace) -> None:
     provision = _provision(arguments)
     if arguments.json:
         from gputrace.analysis.payoff_reports import to_json
@@ -143,13 +155,18 @@ def _print(report: PayoffReport, arguments: argparse.Namespace) -> None:
                 "savings_frac": provision.savings_frac,
             }
         )
+        if compared is not None:
+            found["truth"] = [one._asdict() for one in compared]
         print(json.dumps(found, indent=2, allow_nan=False))
         return
     from rich.console import Console
 
-    from gputrace.analysis.payoff_render import print_payoff
+    from gputrace.analysis.payoff_render import print_payoff, print_truth
 
-    print_payoff(report, Console(highlight=False), provision)
+    console = Console(highlight=False)
+    print_payoff(report, console, provision)
+    if compared is not None:
+        print_truth(compared, console)
 
 
 def _provision(arguments: argparse.Namespace) -> Provision | None:

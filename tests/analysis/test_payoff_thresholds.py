@@ -172,6 +172,20 @@ def test_a_looser_target_is_cheaper(payoff_logs):
     assert advise(log, target_loss=0.1).guaranteed < advise(log, target_loss=0.02).guaranteed
 
 
+def test_the_tests_stop_at_the_first_that_fails(payoff_logs):
+    """Below 0.3 the light model is better by far, so that keeping everything loses nothing: by luck or not."""
+    table = easy()
+    random = np.random.default_rng(9)
+    low, middle = table["confidence"] < 0.3, (table["confidence"] >= 0.3) & (table["confidence"] < 0.7)
+    table["light_quality"] = np.where(
+        low, 1, np.where(middle & (random.random(4000) < 0.4), 0, table["heavy_quality"])
+    )
+    table["heavy_quality"] = np.where(low, 0, table["heavy_quality"])
+    found = advise(payoff_logs.audited(table), target_loss=0.02)
+    assert found.point == table["confidence"].min()
+    assert 0.6 < found.guaranteed < 0.75
+
+
 def test_advice_seldom_breaks_its_target(payoff_logs):
     """60 logs, seeds fixed; the point estimate's choice breaks it in about half of them."""
     table = payoff_logs.whole(1500, rate=0.25)

@@ -20,7 +20,8 @@ def line(number, feature="answer"):
     escalated = sure < 0.4
     audited = not escalated and number % 20 >= 10
     heavy, grade = ("10", "1") if escalated or audited else ("", "")
-    return f"{feature},qa,{sure},0.4,{int(escalated)},{int(audited)},{1 if escalated else 0.5},1,{heavy},1,{grade}\n"
+    chance = 1 if escalated else 0.5
+    return f"{feature},qa,{sure},0.4,{int(escalated)},{int(audited)},{chance},1,{heavy},1,{grade}\n"
 
 
 @pytest.fixture
@@ -152,6 +153,33 @@ def test_where_there_is_nothing_to_report_one_line_says_so(tmp_path, capsys, nam
     assert len(output.err.splitlines()) == 1
 
 
+def test_the_truth_stands_beside_the_intervals(log, two, tmp_path, capsys):
+    truth = tmp_path / "truth.json"
+    truth.write_text('{"wall": 1, "escalation": {"savings_frac": 0.5, "quality_delta": -0.5, "foreign": 1}}')
+    assert main(["payoff", str(log), "--truth", str(truth)]) == 0
+    text = said(capsys)
+    assert "0.5 yes" in text
+    assert "-0.5 no" in text
+    assert main(["payoff", str(log), "--truth", str(truth), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["truth"]
+    assert [(one["name"], one["inside"]) for one in found] == [
+        ("savings_frac", True),
+        ("quality_delta", False),
+    ]
+    assert main(["payoff", str(two), "--truth", str(truth)]) == 2
+    assert "give --feature" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"), [("no", "cannot be read as JSON"), ("[1]", "holds no number by name")]
+)
+def test_a_truth_that_is_none_is_named(log, tmp_path, capsys, text, says):
+    truth = tmp_path / "truth.json"
+    truth.write_text(text)
+    assert main(["payoff", str(log), "--truth", str(truth)]) == 2
+    assert says in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("package", ["duckdb", "numpy", "rich", "scipy"])
 def test_a_missing_extra_is_one_line_that_says_what_to_install(log, package):
     code = (
@@ -191,4 +219,5 @@ def test_what_a_program_records_is_reported(tmp_path, capsys):
     assert (row["feature"], row["cascade"], row["unit"], row["threshold"]) == ("answer", "qa", "s", 0.5)
     assert row["requests"] + sum(row["excluded"].values()) == 80
     assert row["estimates"]["quality_retention"]["value"] == 1
-    assert row["verdict"].startswith("pays: saves")
+    # A busy machine makes single stages dear, and the interval wide.
+    assert row["estimates"]["always_heavy_cost"]["value"] > row["estimates"]["light_cost"]["value"]
