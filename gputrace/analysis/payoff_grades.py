@@ -58,7 +58,7 @@ def light(log: Log) -> Graded:
 def heavy(log: Log) -> Graded:
     """Return the grades of heavy answers, escalated and audited."""
     ran = 1 / _positive(np.where(log.kept, log.propensity, 1) * log.heavy_grading)
-    return _graded(log.heavy_quality, np.where(log.escalated | log.audited, ran, 0))
+    return _graded(log.heavy_quality, ran)
 
 
 def pairs(log: Log, stratum: Flags) -> Graded | None:
@@ -82,7 +82,7 @@ def pairs(log: Log, stratum: Flags) -> Graded | None:
         return None
     joint = np.minimum(log.light_grading, log.heavy_grading)
     drawn = 1 / _positive(np.where(log.kept, log.propensity, 1) * joint)
-    return _graded(log.light_quality - log.heavy_quality, np.where(ran, drawn, 0))
+    return _graded(log.light_quality - log.heavy_quality, np.where(stratum, drawn, 0))
 
 
 def cells(differences: Graded) -> Pairs:

@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
         "--truth",
         type=Path,
         metavar="FILE",
-        help="JSON of what is known to be true, by name, to stand beside the intervals (gputrace demo --truth)",
+        help="JSON of what is known to be true, to stand beside the intervals (gputrace demo --truth)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument(

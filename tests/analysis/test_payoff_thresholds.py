@@ -173,13 +173,12 @@ def test_a_looser_target_is_cheaper(payoff_logs):
 
 
 def test_the_tests_stop_at_the_first_that_fails(payoff_logs):
-    """Below 0.3 the light model is better by far, so that keeping everything loses nothing: by luck or not."""
+    """Below 0.3 the light model is better by far, so that keeping everything loses nothing."""
     table = easy()
     random = np.random.default_rng(9)
     low, middle = table["confidence"] < 0.3, (table["confidence"] >= 0.3) & (table["confidence"] < 0.7)
-    table["light_quality"] = np.where(
-        low, 1, np.where(middle & (random.random(4000) < 0.4), 0, table["heavy_quality"])
-    )
+    spoiled = middle & (random.random(4000) < 0.4)
+    table["light_quality"] = np.where(low, 1, np.where(spoiled, 0, table["heavy_quality"]))
     table["heavy_quality"] = np.where(low, 0, table["heavy_quality"])
     found = advise(payoff_logs.audited(table), target_loss=0.02)
     assert found.point == table["confidence"].min()

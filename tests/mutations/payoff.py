@@ -126,7 +126,7 @@ MUTATIONS = [
         "payoff: no audit there is support enough",
         THRESHOLDS,
         "            if inside is None or inside.count < min(rows, _LEAST_SEEN):",
-        "            if inside is None or not inside.weights.sum():\n                continue\n            if False:",
+        "            if inside is None or not inside.count:\n                continue\n            if False:",
         SWEEPS + "test_where_no_audit_reaches_nothing_is_said",
     ),
     Mutation(
