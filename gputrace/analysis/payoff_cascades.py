@@ -78,7 +78,8 @@ class Decisions:
         unit: Of the costs.
         excluded: Decisions that are left out, by reason.
         inverted: Confidence and threshold are negated, since lower is better.
-        notes: What a reader must know, a sentence each.
+        notes: What a reader must know of all, a sentence each.
+        remarks: What a reader must know of this one.
     """
 
     feature: str
@@ -88,6 +89,7 @@ class Decisions:
     excluded: Mapping[str, int]
     inverted: bool = False
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def read_folder(path: Path, score: str | None = None, advance: Advance | None = None) -> list[Decisions]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +16,16 @@ from gputrace.analysis.payoff_verdicts import verdict
 from gputrace.analysis.survey import Advance, NoDataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from gputrace.analysis.payoff_cascades import Decisions
     from gputrace.analysis.payoff_figures import Advice, Estimate, SweepPoint
+    from gputrace.analysis.payoff_log import Log
     from gputrace.analysis.payoff_signal import Signal
+
+
+_FEW = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,7 @@ def payoff_report(path: Path, asked: Asked, advance: Advance | None = None) -> P
             message = f"{path} has no feature {', '.join(missing)}; it has {', '.join(known)}."
             raise NoDataError(message)
         found = [one for one in found if one.feature in asked.features]
-    usable = [one for one in found if len(one.columns["escalated"])]
+    usable = [_reachable(one) for one in found if len(one.columns["escalated"])]
     if not usable:
         reasons = ", ".join(sorted({reason for one in found for reason in one.excluded}))
         message = f"{path}: no decision can be used ({reasons})."
@@ -133,39 +137,72 @@ def payoff_report(path: Path, asked: Asked, advance: Advance | None = None) -> P
     return PayoffReport(str(path), asked, rows, total, said, tuple(notes))
 
 
+def _reachable(one: Decisions) -> Decisions:
+    """Take a few kept requests that no audit could have drawn for like the others, and say so.
+
+    Under load audits are ruled out for some moments. Were they many, the estimators would rightly refuse.
+    """
+    log = payoff_log.read(one.columns)
+    kept, unreachable = int(log.kept.sum()), log.unreachable
+    if not 0 < unreachable <= _FEW * kept:
+        return one
+    columns = dict(one.columns)
+    columns["audit_propensity"] = np.where(log.kept & (log.propensity == 0), np.nan, log.propensity)
+    note = (
+        f"{unreachable:,} of {kept:,} kept requests could not have been audited (propensity 0): the heavy "
+        "model is taken to be on them as on the others."
+    )
+    return replace(one, columns=columns, remarks=(*one.remarks, note))
+
+
 def _row(one: Decisions, asked: Asked) -> Row:
-    columns = one.columns
-    estimates = payoff.estimate(columns, level=asked.level, overhead=asked.overhead)
-    log = payoff_log.read(columns)
-    advice = signal = threshold = None
-    points: Sequence[SweepPoint] = ()
-    notes: tuple[str, ...] = ()
-    if np.isnan(log.confidence).any() or np.isnan(log.threshold).any():
-        notes = ("Not every request has a confidence and a threshold, so no threshold can be advised.",)
-    else:
-        level, overhead = asked.level, asked.overhead
-        advice = payoff.advise(columns, target_loss=asked.target_loss, level=level, overhead=overhead)
-        points = payoff.sweep(columns, level=level, overhead=overhead)
-        signal = payoff.judge_signal(columns, level=asked.level)
-        threshold = float(log.threshold[-1])
-        if one.inverted:
-            threshold, advice, points = -threshold, _turned(advice), [_turned_point(at) for at in points]
-            notes = ("Here a lower confidence is the surer one: requests above the threshold are escalated.",)
+    estimates = payoff.estimate(one.columns, level=asked.level, overhead=asked.overhead)
+    log = payoff_log.read(one.columns)
     spent = log.light_cost + asked.overhead + np.where(log.escalated, np.nan_to_num(log.heavy_cost), 0)
     whole = math.fsum(spent)
-    return Row(
+    row = Row(
         feature=one.feature,
         cascade=one.cascade,
         requests=log.size,
         unit=one.unit,
         estimates=estimates,
         verdict=verdict(estimates, asked.target_loss),
-        threshold=threshold,
-        advice=advice,
-        signal=signal,
-        sweep=tuple(points),
+        threshold=None,
+        advice=None,
+        signal=None,
+        sweep=(),
         top_request_share=float(spent.max()) / whole if whole else None,
         excluded=dict(one.excluded),
+        notes=one.remarks,
+    )
+    return _with_thresholds(row, one, log, asked)
+
+
+def _with_thresholds(row: Row, one: Decisions, log: Log, asked: Asked) -> Row:
+    told = ~(np.isnan(log.confidence) | np.isnan(log.threshold))
+    silent = log.size - int(told.sum())
+    if silent > _FEW * log.size:
+        note = (
+            f"{silent:,} of {log.size:,} requests have no confidence or threshold: no threshold is advised."
+        )
+        return replace(row, notes=(*row.notes, note))
+    notes = row.notes
+    if silent:
+        notes += (f"{silent:,} requests without a confidence or threshold are in no advice on thresholds.",)
+    columns = {name: np.asarray(values)[told] for name, values in one.columns.items()}
+    level, overhead = asked.level, asked.overhead
+    advice = payoff.advise(columns, target_loss=asked.target_loss, level=level, overhead=overhead)
+    points = payoff.sweep(columns, level=level, overhead=overhead)
+    threshold = float(log.threshold[told][-1])
+    if one.inverted:
+        threshold, advice, points = -threshold, _turned(advice), [_turned_point(at) for at in points]
+        notes += ("Here a lower confidence is the surer one: requests above the threshold are escalated.",)
+    return replace(
+        row,
+        threshold=threshold,
+        advice=advice,
+        signal=payoff.judge_signal(columns, level=level),
+        sweep=tuple(points),
         notes=notes,
     )
 
@@ -193,64 +230,3 @@ def _total(found: Sequence[Decisions], asked: Asked) -> tuple[Total | None, str]
         requests = sum(logs[number].size for number in total.left_out)
         said += f" ({len(total.left_out)} rows with {requests:,} requests have too few audits to be in it)"
     return total, said
-
-
-def to_json(report: PayoffReport) -> dict[str, Any]:
-    """Return the report as JSON takes it."""
-    total = report.total
-    return {
-        "source": report.source,
-        "level": report.asked.level,
-        "overhead": report.asked.overhead,
-        "target_loss": report.asked.target_loss,
-        "rows": [_row_json(row) for row in report.rows],
-        "total": None
-        if total is None
-        else {
-            "requests": total.requests,
-            "verdict": report.total_verdict,
-            "estimates": _estimates_json(total.estimates),
-            "left_out": [
-                {"feature": report.rows[number].feature, "cascade": report.rows[number].cascade}
-                for number in total.left_out
-            ],
-        },
-        "notes": list(report.notes),
-    }
-
-
-def _row_json(row: Row) -> dict[str, Any]:
-    return {
-        "feature": row.feature,
-        "cascade": row.cascade,
-        "requests": row.requests,
-        "unit": row.unit,
-        "verdict": row.verdict,
-        "threshold": row.threshold,
-        "estimates": _estimates_json(row.estimates),
-        "advice": _fields(row.advice, ("guaranteed", "point", "reason")),
-        "signal": _fields(row.signal, ("slope", "low", "high", "audc", "warning")),
-        "sweep": [
-            {
-                "threshold": point.threshold,
-                "savings_frac": _fields(point.savings_frac, _ESTIMATE),
-                "quality_delta": _fields(point.quality_delta, _ESTIMATE),
-                "supported": point.supported,
-            }
-            for point in row.sweep
-        ],
-        "top_request_share": row.top_request_share,
-        "excluded": row.excluded,
-        "notes": list(row.notes),
-    }
-
-
-_ESTIMATE = ("value", "low", "high", "method", "n", "effective_n", "reason", "needs")
-
-
-def _estimates_json(estimates: dict[str, Estimate]) -> dict[str, Any]:
-    return {name: _fields(one, _ESTIMATE) for name, one in estimates.items()}
-
-
-def _fields(owner: Any, names: Iterable[str]) -> dict[str, Any] | None:
-    return None if owner is None else {name: getattr(owner, name) for name in names}

@@ -143,7 +143,7 @@ def _draw(report: PayoffReport, file: Path) -> None:
 def _print(report: PayoffReport, compared: Sequence[Compared] | None, arguments: argparse.Namespace) -> None:
     provision = _provision(arguments)
     if arguments.json:
-        from gputrace.analysis.payoff_reports import to_json
+        from gputrace.analysis.payoff_json import to_json
 
         found = to_json(report)
         found["provisioned"] = (

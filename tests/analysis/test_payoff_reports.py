@@ -13,8 +13,9 @@ import pytest
 
 from gputrace import catalogue
 from gputrace.analysis.payoff import ColumnError, estimate
+from gputrace.analysis.payoff_json import to_json
 from gputrace.analysis.payoff_picture import page
-from gputrace.analysis.payoff_reports import Asked, payoff_report, to_json
+from gputrace.analysis.payoff_reports import Asked, payoff_report
 from gputrace.analysis.survey import NoDataError
 
 
@@ -28,15 +29,18 @@ def log(payoff_logs):
     return payoff_logs.audited(table) | {"feature": feature, "cascade": np.full(1500, "small-large")}
 
 
-@pytest.fixture
-def file(tmp_path, log):
-    path = tmp_path / "log[1].csv"
+def write(path, log):
     with path.open("w", newline="") as lines:
         writer = csv.writer(lines)
         writer.writerow(log)
         for row in zip(*log.values(), strict=True):
             writer.writerow(["" if isinstance(one, float) and math.isnan(one) else one for one in row])
     return path
+
+
+@pytest.fixture
+def file(tmp_path, log):
+    return write(tmp_path / "log[1].csv", log)
 
 
 def only(log, feature):
@@ -104,6 +108,19 @@ def test_the_total_covers_the_truth(payoff_logs):
     assert min(hits.values()) >= 91, hits
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.05, True), (0.5, False)])
+def test_a_few_requests_that_no_audit_could_draw_are_taken_for_like_the_others(tmp_path, log, share, told):
+    """Load rules audits out for moments; were they many, nothing could be said."""
+    answer = only(log, "answer")
+    idle = np.flatnonzero(~answer["escalated"] & ~answer["audited"])
+    answer["audit_propensity"][idle[: int(share * len(idle))]] = 0.0
+    path = tmp_path / "log.csv"
+    write(path, answer)
+    (row,) = payoff_report(path, Asked()).rows
+    assert (row.estimates["savings_frac"].value is not None) is told
+    assert any("could not have been audited (propensity 0)" in note for note in row.notes) is told
+
+
 def test_features_are_chosen_by_name(file):
     report = payoff_report(file, Asked(features=("search",)))
     assert [row.feature for row in report.rows] == ["search"]
@@ -141,7 +158,15 @@ def test_without_confidence_there_is_no_advice_and_the_rest_is_told(tmp_path):
     (row,) = payoff_report(path, Asked()).rows
     assert (row.advice, row.signal, row.sweep) == (None, None, ())
     assert row.estimates["savings_frac"].value == pytest.approx(-1 / 3)
-    assert "no threshold can be advised" in row.notes[0]
+    assert "2 of 2 requests have no confidence or threshold" in row.notes[0]
+
+
+def test_a_request_without_confidence_is_in_no_advice(tmp_path, log):
+    answer = only(log, "answer")
+    answer["confidence"][3] = math.nan
+    (row,) = payoff_report(write(tmp_path / "log.csv", answer), Asked()).rows
+    assert row.advice is not None
+    assert "1 requests without a confidence or threshold are in no advice" in row.notes[0]
 
 
 def test_the_report_is_json(file):
