@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,10 +26,11 @@ def simultaneous_quantile(influences: Floats, tail: float) -> float:
         influences: A row a request, a column an estimate.
         tail: Half the probability with which some estimate may leave its band.
     """
-    centred = influences - influences.mean(axis=0)
-    covariance = centred.T @ centred
-    spread = np.sqrt(np.diag(covariance))
-    moving = spread > np.finfo(float).eps * max(1.0, float(np.abs(influences).max(initial=0.0)))
+    means = influences.mean(axis=0)
+    # Without a centred copy, which would be as large as the whole.
+    covariance = influences.T @ influences - len(influences) * np.outer(means, means)
+    spread = np.sqrt(np.maximum(np.diag(covariance), 0))
+    moving = spread > 1e-9 * math.sqrt(len(influences)) * (np.abs(means) + 1e-9)
     pointwise = normal_quantile(tail)
     if not moving.any():
         return pointwise

@@ -88,6 +88,8 @@ def pairs(log: Log, stratum: Flags) -> Graded | None:
 def cells(differences: Graded) -> Pairs:
     """Return the discordant cells of binary pairs."""
     whole = float(differences.weights.sum())
+    if not whole:
+        return Pairs(0.0, 0.0, 0.0)
     better = float(differences.weights[differences.values > 0].sum()) / whole
     worse = float(differences.weights[differences.values < 0].sum()) / whole
     return Pairs(better, worse, differences.size)

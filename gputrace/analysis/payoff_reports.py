@@ -182,9 +182,7 @@ def _with_thresholds(row: Row, one: Decisions, log: Log, asked: Asked) -> Row:
     told = ~(np.isnan(log.confidence) | np.isnan(log.threshold))
     silent = log.size - int(told.sum())
     if silent > _FEW * log.size:
-        note = (
-            f"{silent:,} of {log.size:,} requests have no confidence or threshold: none is advised."
-        )
+        note = f"{silent:,} of {log.size:,} requests have no confidence or threshold: none is advised."
         return replace(row, notes=(*row.notes, note))
     notes = row.notes
     if silent:

@@ -20,7 +20,6 @@ from gputrace.analysis.payoff_figures import LEAST_AUDITS, Estimate, SweepPoint,
 from gputrace.analysis.payoff_intervals import (
     Bounds,
     Pairs,
-    effective_size,
     hall,
     normal_quantile,
     paired,
@@ -38,15 +37,13 @@ class Kept:
 
     Attributes:
         share: Of all requests, how many it would keep.
-        values: Light less heavy of each pair.
-        weights: How many requests each pair stands for.
+        cells: How often one of the two was better.
         influence: A value a request, whose mean is the quality difference.
         reason: Why the pairs do not tell, or `None` where they do.
     """
 
     share: float
-    values: Floats
-    weights: Floats
+    cells: Pairs
     influence: Floats
     reason: str | None
 
@@ -64,16 +61,13 @@ def quality_bounds(kept: Kept, quantile: float, *, binary: bool) -> Bounds:
         quantile: In standard errors, to either side.
         binary: Whether every grade is 0 or 1.
     """
-    share, size = kept.share, effective_size(kept.weights)
-    if not share or not size:
+    share = kept.share
+    if not share or not kept.cells.size:
         return Bounds(0.0, 0.0)
     if not binary:
         return hall(kept.influence, quantile)
     mean = kept.delta / share
-    whole = float(kept.weights.sum())
-    better = float(kept.weights[kept.values > 0].sum()) / whole
-    worse = float(kept.weights[kept.values < 0].sum()) / whole
-    seen = paired(Pairs(better, worse, size), quantile)
+    seen = paired(kept.cells, quantile)
     moved = quantile * mean * math.sqrt(share * (1 - share) / len(kept.influence))
     down, up = math.hypot(share * (mean - seen.low), moved), math.hypot(share * (seen.high - mean), moved)
     return Bounds(max(-share, kept.delta - down), min(share, kept.delta + up))
@@ -157,7 +151,8 @@ class Thresholds:
             influence += inside.influence(members)
         if (above & log.kept & (log.propensity == 0)).any():
             reason = "some requests that it keeps could not have been audited (propensity 0)"
-        return Kept(float(above.mean()), values, weights, influence, reason)
+        cells = payoff_grades.cells(payoff_grades.Graded(values, weights))
+        return Kept(float(above.mean()), cells, influence, reason)
 
     def bounds(self, kept: Kept, quantile: float) -> Bounds:
         """Return the bounds of a quality difference, `quantile` standard errors to either side."""
@@ -190,8 +185,8 @@ class Thresholds:
             needs = LEAST_AUDITS - self.pairs if self.pairs < LEAST_AUDITS else None
             return absent(reason, self.log.size, needs)
         method = "post-stratified, simultaneous"
-        effective = effective_size(kept.weights)
-        found = Estimate(kept.delta, *self.bounds(kept, quantile), method, self.log.size, effective)
+        bounds = self.bounds(kept, quantile)
+        found = Estimate(kept.delta, *bounds, method, self.log.size, kept.cells.size)
         return found if not kept.share else self._bounded(found, self.pairs)
 
     def _savings(self, thresholds: Floats, tail: float) -> list[Estimate]:
@@ -204,10 +199,13 @@ class Thresholds:
                 thresholds
             )
         light = log.light_cost + self.overhead
-        below = log.confidence[:, None] < np.asarray(thresholds)[None, :]
-        spent = light[:, None] + np.where(below, heavy.values[:, None], 0)
-        means = np.maximum(spent.mean(axis=0), np.finfo(float).tiny)
-        influence = np.log(means / whole) + (spent - means) / means - (heavy.values[:, None] - whole) / whole
+        means = np.empty(len(thresholds))
+        influence = np.empty((log.size, len(thresholds)))
+        for number, threshold in enumerate(thresholds):
+            spent = light + np.where(log.confidence < threshold, heavy.values, 0)
+            mean = means[number] = max(float(spent.mean()), np.finfo(float).tiny)
+            moved = (spent - mean) / mean - (heavy.values - whole) / whole
+            influence[:, number] = math.log(mean / whole) + moved
         freedom = heavy.effective_n - 1
         # Student's t in place of the normal, for as many standard errors as the band asks.
         wide = (

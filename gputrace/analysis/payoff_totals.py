@@ -97,16 +97,10 @@ def _delta(merged: Log, parts: Sequence[Log], tail: float) -> Estimate:
         weights.append(pairs.weights * rows / pairs.weights.sum())
         values.append(pairs.values)
         influences.append(pairs.influence(log.kept))
-    kept = Kept(
-        float(merged.kept.mean()),
-        np.concatenate(values),
-        np.concatenate(weights),
-        np.concatenate(influences),
-        None,
-    )
+    together = payoff_grades.Graded(np.concatenate(values), np.concatenate(weights))
+    share = float(merged.kept.mean())
+    kept = Kept(share, payoff_grades.cells(together), np.concatenate(influences), None)
     binary = payoff_grades.is_binary(merged)
     bounds = quality_bounds(kept, normal_quantile(tail), binary=binary)
-    found = Estimate(
-        kept.delta, *bounds, "post-stratified by part", merged.size, effective_size(kept.weights)
-    )
+    found = Estimate(kept.delta, *bounds, "post-stratified by part", merged.size, kept.cells.size)
     return unsure_below(LEAST_AUDITS, found, count, "graded audits") if merged.kept.any() else found
