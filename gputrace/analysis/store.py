@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from gputrace import catalogue
+from gputrace.analysis import event_rows
 from gputrace.analysis.call_rows import CALLS, PARAMETERS
-from gputrace.analysis.survey import METRICS, SPANS, Advance, FileFacts, Survey
+from gputrace.analysis.survey import LOGS, METRICS, SPANS, Advance, FileFacts, Survey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -163,6 +164,16 @@ class Store:
         """Run one query on the loaded tables and return all of its rows."""
         return self._connection.execute(sql, parameters).fetchall()
 
+    def records(self, sql: str, parameters: Any = None) -> list[dict[str, Any]]:
+        """Run one query and return its rows by the names of their columns."""
+        done = self._connection.execute(sql, parameters)
+        names = [column[0] for column in done.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
+
+    def execute(self, sql: str) -> None:
+        """Run one statement that returns nothing."""
+        self._connection.execute(sql)
+
     def load_points(self, metrics: Sequence[catalogue.Metric] = READ_METRICS) -> None:
         """Fill the table `point` with every reading of some metrics.
 
@@ -191,6 +202,15 @@ class Store:
         """
         parameters = {**PARAMETERS, "identities": identities}
         self._load(SPANS, self._found.holding(SPANS), CALLS, parameters, "raw_call", "Reading spans")
+
+    def load_events(self) -> None:
+        """Fill the table `raw_event`: one row a decision of a cascade, and one a score.
+
+        Raises:
+            FilesChangedError: A file is no longer where the survey saw it.
+        """
+        files = self._found.holding(LOGS)
+        self._load(LOGS, files, event_rows.EVENTS, event_rows.PARAMETERS, "raw_event", "Reading events")
 
     def skipped(self) -> dict[Path, int]:
         """Return the number of lines that could not be used, by file; only files that have any."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     "gputrace.cli.report",
+    "gputrace.cli.payoff",
     "gputrace.cli.doctor",
     "gputrace.cli.demo",
     "gputrace.cli.agent",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.exporter.otlp.json.file import FileMetricExporter, FileSpanExporter
@@ -18,9 +20,6 @@ from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
 from gputrace import catalogue
 from gputrace.analysis.reporting import spend_report
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NS = 1_000_000_000
 # 2026-01-31T12:00:00Z
@@ -209,3 +208,13 @@ def report(data):
         return spend_report(path, since_ns=since_ns, **arguments)
 
     return read
+
+
+@pytest.fixture(scope="session")
+def payoff_logs():
+    """Decision logs for the pay-off, and what is true of them."""
+    path = Path(__file__).with_name("payoff_logs.py")
+    specification = importlib.util.spec_from_file_location("payoff_logs", path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module

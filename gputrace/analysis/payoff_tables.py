@@ -1,0 +1,95 @@
+"""A decision log in a CSV or Parquet file, by feature and cascade."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+
+from gputrace.analysis import payoff_log
+from gputrace.analysis.payoff_cascades import Decisions
+from gputrace.analysis.survey import NoDataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+SUFFIXES = (".csv", ".parquet", ".tsv")
+
+_GROUPS = ("feature", "cascade")
+_ABSENT = ["", "nan", "NaN", "NA", "null", "NULL"]
+_NEEDED = ("escalated", "light_cost", "heavy_cost")
+
+
+def read_table(path: Path) -> list[Decisions]:
+    """Read a table with the columns of `payoff.estimate`, and `feature` and `cascade` if it has them.
+
+    Args:
+        path: The file.
+
+    Raises:
+        NoDataError: It cannot be read, lacks a column, or is empty.
+        ColumnError: A value cannot be used.
+    """
+    table = _read(path)
+    missing = [name for name in _NEEDED if name not in table]
+    if missing:
+        message = f"{path}: no column {', '.join(missing)}; it has {', '.join(table)}."
+        raise NoDataError(message)
+    size = len(table["escalated"])
+    if not size:
+        message = f"{path} has no row."
+        raise NoDataError(message)
+    keys = [_texts(table.pop(name, None), size) for name in _GROUPS]
+    unit = table.pop("cost_unit", None)
+    units = sorted(set(_texts(unit, size))) if unit is not None else [""]
+    if len(units) > 1:
+        message = f"{path}: costs in several units, which cannot be compared: {', '.join(units)}."
+        raise NoDataError(message)
+    # Before it is taken apart, so that a row in a message is one of the file.
+    payoff_log.read(table)
+    pairs = list(zip(*keys, strict=True))
+    found = []
+    for key in sorted(set(pairs)):
+        chosen = np.array([pair == key for pair in pairs])
+        columns = {name: values[chosen] for name, values in table.items()}
+        found.append(Decisions(key[0], key[1], columns, units[0], {}))
+    return found
+
+
+def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
+    # A report never goes to the network.
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    try:
+        if path.suffix == ".parquet":
+            relation = connection.read_parquet(_literal(path))
+        else:
+            relation = connection.read_csv(_literal(path), header=True, na_values=_ABSENT)
+        return {name: _plain(values) for name, values in relation.fetchnumpy().items()}
+    except duckdb.Error as error:
+        message = f"{path} cannot be read: {str(error).splitlines()[0]}"
+        raise NoDataError(message) from error
+    finally:
+        connection.close()
+
+
+def _literal(path: Path) -> str:
+    # DuckDB takes every path for a glob.
+    return "".join(f"[{letter}]" if letter in "[*?" else letter for letter in str(path))
+
+
+def _plain(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a column with NaN where there is no value."""
+    if not np.ma.isMaskedArray(values):
+        return values
+    if values.dtype.kind in "biuf":
+        return values.astype(np.float64).filled(np.nan)  # type: ignore[attr-defined,no-any-return]
+    return values.astype(object).filled(None)  # type: ignore[attr-defined,no-any-return]
+
+
+def _texts(values: npt.NDArray[Any] | None, size: int) -> list[str]:
+    if values is None:
+        return [""] * size
+    return ["" if value is None or value != value else str(value) for value in values]  # noqa: PLR0124 - NaN
