@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gputrace.analysis.payoff_intervals import normal_quantile
+
 if TYPE_CHECKING:
+    from gputrace.analysis.payoff_figures import Estimate
     from gputrace.analysis.payoff_log import Floats
 
 
@@ -83,11 +86,44 @@ def asymptotic_sequence(values: Floats, *, level: float = 0.95, horizon: int = 2
     means = np.cumsum(values) / number
     squares = np.maximum(np.cumsum(np.square(values)) / number - means**2, 0)
     miss = 1 - level
-    tuned = math.sqrt((-2 * math.log(miss) + math.log(-2 * math.log(miss) + 1)) / horizon)
+    tuned = _tuned(miss, horizon)
     grown = number * tuned**2 + 1
     half = np.sqrt(squares) * np.sqrt(2 * grown / (number**2 * tuned**2) * np.log(np.sqrt(grown) / miss))
     half[: LEAST_VALUES - 1] = np.nan
     return Sequence(means - half, means + half)
+
+
+def watched(estimate: Estimate, *, level: float = 0.95, horizon: int = 2000) -> tuple[float, float] | None:
+    """Return bounds of an estimate that may be looked at all the time.
+
+    Its interval, made wider by as much as the asymptotic sequence is wider than a normal interval for so many
+    observations. That holds for all estimators here, which are means of influence values up to terms that
+    vanish.
+
+    Args:
+        estimate: An estimate whose interval has confidence `level`.
+        level: Probability that the truth stays inside for ever.
+        horizon: After how many observations they shall be tightest.
+
+    Returns:
+        `None` where it has no bounds or rests on fewer than `LEAST_VALUES` observations.
+
+    Raises:
+        ValueError: `level` does not lie between 0 and 1.
+    """
+    _check(level)
+    value, low, high, number = estimate.value, estimate.low, estimate.high, estimate.effective_n
+    if value is None or low is None or high is None or number < LEAST_VALUES:
+        return None
+    miss = 1 - level
+    grown = number * _tuned(miss, horizon) ** 2 + 1
+    wider = math.sqrt(2 * grown / (grown - 1) * math.log(math.sqrt(grown) / miss))
+    wider /= normal_quantile(miss / 2)
+    return value - wider * (value - low), value + wider * (high - value)
+
+
+def _tuned(miss: float, horizon: int) -> float:
+    return math.sqrt((-2 * math.log(miss) + math.log(-2 * math.log(miss) + 1)) / horizon)
 
 
 def _check(level: float) -> None:

@@ -69,6 +69,7 @@ def add_parser(subparsers: Any) -> None:
         "--html", type=Path, metavar="FILE", help="also draw the sweep of thresholds as a page"
     )
     _add_replicas(parser)
+    _add_watching(parser)
     parser.set_defaults(run=run)
 
 
@@ -117,6 +118,15 @@ def _report(arguments: argparse.Namespace) -> int:
         level=arguments.level,
         score=arguments.score,
     )
+    if arguments.watch is not None:
+        from gputrace.cli.payoff_watch import watch
+
+        return watch(
+            lambda: payoff_report(arguments.path, asked),
+            arguments.watch,
+            endpoint=arguments.endpoint,
+            folder=arguments.export,
+        )
     try:
         truth = None if arguments.truth is None else read_truth(arguments.truth)
         report = payoff_report(arguments.path, asked)
@@ -184,6 +194,25 @@ def _number(text: str, what: str, *, below: float = math.inf) -> float:
         value = math.nan
     if not 0 <= value < below:
         raise argparse.ArgumentTypeError(f"{text!r} is no {what}")
+    return value
+
+
+def _add_watching(parser: argparse.ArgumentParser) -> None:
+    watching = parser.add_argument_group(
+        "as metrics",
+        "Exports the estimates as gauges until it is stopped, with bounds that hold however often one looks.",
+    )
+    watching.add_argument("--watch", type=_interval, metavar="S", help="estimate anew every so many seconds")
+    watching.add_argument(
+        "--endpoint", metavar="URL", help="OTLP/HTTP receiver; by default as OTEL_EXPORTER_OTLP_ENDPOINT says"
+    )
+    watching.add_argument("--export", type=Path, metavar="DIR", help="write OTLP/JSON files here")
+
+
+def _interval(text: str) -> float:
+    value = _number(text, "number of seconds above 0")
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
     return value
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputrace.analysis.payoff_sequences import asymptotic_sequence, bounded_sequence
+from gputrace.analysis.payoff_figures import Estimate
+from gputrace.analysis.payoff_intervals import normal_quantile
+from gputrace.analysis.payoff_sequences import asymptotic_sequence, bounded_sequence, watched
 
 
 def test_a_bounded_sequence_never_loses_the_truth_more_often_than_it_says():
@@ -42,6 +44,28 @@ def test_an_asymptotic_sequence_keeps_the_truth_and_is_half_as_wide_again_as_an_
     assert lost <= 24
     interval = 1.96 * streams[-1].std() / np.sqrt(2000)
     assert (found.high[-1] - found.low[-1]) / 2 / interval == pytest.approx(1.56, abs=0.1)
+
+
+def test_an_interval_is_widened_to_the_sequence_of_so_many_values():
+    stream = np.random.default_rng(7).normal(2, 3, size=900)
+    error = stream.std() / 30
+    z = normal_quantile(0.025)
+    mean = float(stream.mean())
+    low, high = watched(Estimate(mean, mean - z * error, mean + z * error, n=900, effective_n=900.0))
+    sequence = asymptotic_sequence(stream)
+    assert (low, high) == pytest.approx((sequence.low[-1], sequence.high[-1]))
+
+
+@pytest.mark.parametrize(
+    "estimate",
+    [
+        Estimate(None, reason="nothing was audited", n=900, effective_n=900.0),
+        Estimate(1.0, n=900, effective_n=900.0),
+        Estimate(1.0, 0.5, 1.5, n=900, effective_n=49.0),
+    ],
+)
+def test_nothing_is_promised_for_ever_where_there_is_no_interval_or_little_to_rest_on(estimate):
+    assert watched(estimate) is None
 
 
 def test_an_asymptotic_sequence_waits():

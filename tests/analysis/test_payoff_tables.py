@@ -65,16 +65,16 @@ def test_the_larger_model_is_better_than_always_heavy(payoff_logs, greengate):
 
 
 def test_what_is_said_of_a_drawn_log_is_true_as_often_as_it_says(payoff_logs, greengate):
-    """150 logs of 2000, seeds fixed; of many more, 96 % of the intervals of quality hold the truth."""
+    """150 logs of 2000; a true 95 % falls below 89 % once in a thousand such sets."""
     whole = greengate(LARGER, 0.45)
     true = payoff_logs.by_definition(whole)
     names = ("always_heavy_cost", "savings_abs", "savings_frac", "quality_delta", "quality_heavy")
     hits = dict.fromkeys(names, 0)
-    for seed in range(150, 300):
+    for seed in range(150):
         found = estimate(drawn(payoff_logs, whole, seed))
         for name in names:
             hits[name] += found[name].low <= true[name] <= found[name].high
-    assert min(hits.values()) >= 137, hits
+    assert min(hits.values()) >= 133, hits
 
 
 def test_57_subjects_add_up(payoff_logs, shared):
