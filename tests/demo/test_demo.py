@@ -157,6 +157,15 @@ def test_its_cascade_records_what_the_demo_knows(run: Run, read_files: Any) -> N
 
 @needs_demo
 @slow
+def test_where_escalation_pays_is_printed_with_the_truth_beside_it(run: Run) -> None:
+    told = run.output[run.output.index("Where escalation pays") :]
+    assert "form-entry / digits" in told
+    line = next(line for line in told.splitlines() if "escalation_rate" in line)
+    assert f"{run.truth['escalation']['escalation_rate']:.3g}"[:4] in line
+
+
+@needs_demo
+@slow
 def test_what_was_planted_was_measured(run: Run) -> None:
     phases = run.truth["phases"]
     assert phases["pause"]["wall_s"] == pytest.approx(4, rel=0.02)
