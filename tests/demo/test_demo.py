@@ -190,9 +190,10 @@ def test_it_says_what_it_did(run: Run) -> None:
     assert run.truth["on_gpu"] or "stands in for GPU time" in first
     assert sum(run.output.count(verdict) for verdict in ("agrees", "DIFFERS", "not read")) == 6
     assert "against archive-audit, which always does: -" in run.output
-    assert run.output.splitlines()[-2:] == [
+    assert run.output.splitlines()[-3:] == [
         f"  gputrace report {run.data} --by feature,model",
         f"  gputrace report {run.data} --json",
+        f"  gputrace payoff {run.data} --target-loss 0.01",
     ]
     for feature in FEATURES:
         assert run.truth["requests"][feature]["answered"] == 150
