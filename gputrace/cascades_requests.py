@@ -197,7 +197,12 @@ class CascadeRequest(Request, StagedWork):
         self.cascade.open_requests.discard(self)
         self._callback = None
         audit = self.audit
-        if audit is not None:
+        if audit is None:
+            return
+        if self._counting is not cascades_counting.in_force():
+            # A fork or a shutdown came in between: it is the parent's, or nobody would know.
+            audit.cancelled = True
+        else:
             with _LAUNCHING:
                 try:
                     in_force().submit(audit)

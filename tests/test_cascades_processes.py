@@ -169,6 +169,27 @@ os.wait()
     assert decision["attributes"]["gputrace.request.id"].startswith(child)
 
 
+def test_a_request_that_is_open_at_a_fork_is_the_parents(run_python: Any, read_files: Any) -> None:
+    result = run_python(
+        WORK
+        + """
+gputrace.configure()
+with cascade.request(feature="support") as request:
+    request.escalate(0.9, audit=lambda: print("audit", flush=True))
+    child = os.fork()
+if child == 0:
+    assert gputrace.Cascade.wait_for_audits()
+    gputrace.shutdown()
+    os._exit(0)
+os.wait()
+assert gputrace.Cascade.wait_for_audits()
+"""
+    )
+    assert result.stdout.split() == ["audit"]
+    (decision,) = records(read_files(run_python.folder / "gputrace-data"), DECIDED)
+    assert words(decision)["decision"] == "audited"
+
+
 def test_an_exit_waits_for_no_audit_and_says_so_of_the_row(run_python: Any, read_files: Any) -> None:
     run_python(
         WORK

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gputrace.demo.driver import Outcome
     from gputrace.demo.models import Models
 
-NEEDED = ("torch", "sklearn", "fastapi", "uvicorn", "httpx", "rich", "duckdb")
+NEEDED = ("torch", "sklearn", "fastapi", "uvicorn", "httpx", "rich", "duckdb", "numpy", "scipy")
 NO_GPU = "There is no GPU that torch can use: the time of this process on the host stands in for GPU time."
 FAILED = 2
 INTERRUPTED = 130
@@ -131,9 +131,26 @@ def _report(outcome: Outcome, data: Path, console: Console) -> None:
     console.print()
     print_report(report, console)
     summary.show(console, outcome, report.to_json())
+    _payoff(outcome, data, console)
     console.print("To look further:")
     for options in ("--by feature,model", "--json"):
         console.print(f"  {_command()} report {shlex.quote(str(data))} {options}")
+    console.print(f"  {_command()} payoff {shlex.quote(str(data))} --target-loss 0.01")
+
+
+def _payoff(outcome: Outcome, data: Path, console: Console) -> None:
+    """Print where escalation pays, and the truth beside each interval: the demo knows both answers."""
+    if not outcome.escalation:
+        return
+    from gputrace.analysis.payoff_render import print_payoff, print_truth
+    from gputrace.analysis.payoff_reports import Asked, payoff_report
+    from gputrace.analysis.payoff_truth import compare
+
+    report = payoff_report(data, Asked())
+    console.print()
+    print_payoff(report, console)
+    print_truth(compare(report, outcome.escalation), console)
+    console.print()
 
 
 def _command() -> str:

@@ -77,8 +77,8 @@ class Outcome:
         truth: The driver's measurement.
         tallies: The clients' results by feature.
         interrupted: It was stopped before its end.
-        escalation: What the demo knows of its cascade, under the names of ``gputrace payoff``, to
-            stand beside the intervals that it gives.
+        escalation: What the demo knows of its cascade, under the names of ``gputrace payoff``, which
+            stands beside the intervals.
     """
 
     truth: Truth

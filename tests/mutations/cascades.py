@@ -220,6 +220,13 @@ MUTATIONS = [
         IN_PROCESSES + "test_an_exit_waits_for_no_audit_and_says_so_of_the_row",
     ),
     Mutation(
+        "audits: a forked child runs those of its parent",
+        REQUESTS,
+        "        if self._counting is not cascades_counting.in_force():",
+        "        if False:",
+        IN_PROCESSES + "test_a_request_that_is_open_at_a_fork_is_the_parents",
+    ),
+    Mutation(
         "audits: at exit none gets a moment",
         PROCESS,
         "            runtime.escalations.finish(monotonic() + timeout / 4)\n",
