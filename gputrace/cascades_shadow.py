@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
+import sys
 import threading
 from collections import deque
 from contextvars import copy_context
@@ -15,6 +15,7 @@ from gputrace import call as calls, faults, staged, tracking
 from gputrace.cascades_policy import AUDIT_STAGE
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable
 
     from gputrace.call import Call
@@ -82,6 +83,9 @@ class Audit(staged.StagedWork):
             self._ended(container)
 
     def _await(self, result: Awaitable[Any], container: Call) -> None:
+        # `import gputrace` stays light.
+        import asyncio
+
         awaited = self._awaiting(result, container)
         if self._loop is None or self._loop.is_closed():
             asyncio.run(awaited)
@@ -121,8 +125,10 @@ def _site(cascade: str) -> staged.StagedSite:
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
+    # Where nobody has imported it, no loop runs.
+    asyncio: Any = sys.modules.get("asyncio")
     try:
-        return asyncio.get_running_loop()
+        return None if asyncio is None else asyncio.get_running_loop()
     except RuntimeError:
         return None
 

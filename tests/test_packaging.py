@@ -25,7 +25,18 @@ FOLDERS = {"gputrace": "gputrace", "exporters": "gputrace/exporters", "integrati
 METADATA = ("pyproject.toml", "README.md", "LICENSE")
 # A module may need these when it is imported, not only when it is used; nothing else may be missing.
 OPTIONAL = {"duckdb", "fastapi", "httpx", "ray", "rich", "sklearn", "starlette", "torch", "uvicorn"}
-HEAVY = ("duckdb", "fastapi", "numpy", "opentelemetry.sdk", "pynvml", "ray", "requests", "rich", "torch")
+HEAVY = (
+    "asyncio",
+    "duckdb",
+    "fastapi",
+    "numpy",
+    "opentelemetry.sdk",
+    "pynvml",
+    "ray",
+    "requests",
+    "rich",
+    "torch",
+)
 
 IMPORT_ALL = """
 import importlib, sys
