@@ -57,6 +57,7 @@ def instrument_ray(**settings: Any) -> None:
     Raises:
         ImportError: Ray is not installed.
         TypeError: There is no such setting, or it cannot be sent to another process, as ``trust``.
+        SettingError: A value cannot be used; the message names the setting.
     """
     from gputrace.integrations import ray
 

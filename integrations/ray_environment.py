@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import gputrace
-from gputrace import faults
+from gputrace import faults, settings
 from gputrace.integrations import ray_calls
 from gputrace.integrations.ray_patches import Patch
 
@@ -50,23 +51,29 @@ def use(given: Mapping[str, Any]) -> None:
 
     Raises:
         TypeError: There is no such setting, or it cannot be sent to another process.
+        SettingError: A value cannot be used; the message names the setting.
     """
     unknown = given.keys() - inspect.signature(gputrace.configure).parameters.keys()
     if unknown:
         raise TypeError(f"instrument_ray: configure() has no setting {', '.join(sorted(unknown))}")
     chosen = {name: value for name, value in given.items() if value is not None}
-    for name in _PATHS:
-        if name in chosen:
-            chosen[name] = str(Path(chosen[name]).absolute())
+    sent = {
+        name: str(Path(value).absolute())
+        if name in _PATHS and isinstance(value, os.PathLike | str)
+        else value
+        for name, value in chosen.items()
+    }
     try:
-        json.dumps(chosen)
+        json.dumps(sent)
     except TypeError as error:
         raise TypeError(
             f"instrument_ray: a setting cannot be sent to workers ({error}); call gputrace.configure() in a "
             "worker_process_setup_hook of your own"
         ) from error
+    # Here, where somebody sees it: what a worker says of it, Ray may show to nobody.
+    settings.read(**chosen)
     _settings.clear()
-    _settings.update(chosen)
+    _settings.update(sent)
 
 
 def hook_into(runtime_env: Any) -> Any:
@@ -110,12 +117,12 @@ def settings_of(environment: Mapping[str, str]) -> dict[str, Any]:
     Files go where the driver's would, unless the worker's own variables name a folder or an endpoint.
     """
     told = json.loads(environment.get(SETTINGS_VARIABLE) or "{}")
-    settings: dict[str, Any] = dict(told.get("settings", {}))
+    chosen: dict[str, Any] = dict(told.get("settings", {}))
     own = ("GPUTRACE_DATA_DIR", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-    said = settings.keys() & {"data_dir", "endpoint"} or any(environment.get(name) for name in own)
+    said = chosen.keys() & {"data_dir", "endpoint"} or any(environment.get(name) for name in own)
     if "folder" in told and not said:
-        settings["data_dir"] = told["folder"]
-    return settings
+        chosen["data_dir"] = told["folder"]
+    return chosen
 
 
 def _around_connecting(original: Callable[..., Any]) -> Callable[..., Any]:

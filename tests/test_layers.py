@@ -55,8 +55,8 @@ LEVELS: tuple[frozenset[str], ...] = (
 # Where the levels say too little: the only units, besides itself, that a unit may import.
 ONLY = {
     **{unit: frozenset() for unit in LEVELS[0]},
-    # As a user would; and they contain their own faults.
-    "integrations": frozenset({FACADE, "baggage", "faults"}),
+    # As a user would; and they contain their own faults, and refuse settings that are not for this process.
+    "integrations": frozenset({FACADE, "baggage", "faults", "settings"}),
     "analysis": frozenset({"catalogue", "ledger", "prices"}),
 }
 # Public doors, which nothing beneath them may use.

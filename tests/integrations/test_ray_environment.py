@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import gputrace
-from gputrace import faults
+from gputrace import faults, settings as settings_module
 from gputrace.integrations import ray_calls, ray_environment as environment, ray_patches, ray_worker
 
 if TYPE_CHECKING:
@@ -86,6 +86,21 @@ def test_wrong_settings_are_refused_at_once(given: dict[str, Any], message: str)
 )
 def test_what_is_rays(module: str | None, expected: bool) -> None:
     assert ray_calls.is_rays(module) is expected
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"export_interval": -1}, "export_interval"),
+        ({"data_dir": 3}, "data_dir"),
+        ({"features": 5}, "features"),
+    ],
+)
+def test_a_setting_that_workers_could_not_use_is_refused_by_its_name(
+    given: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(settings_module.SettingError, match=named):
+        environment.use(given)
 
 
 @pytest.mark.requires("ray")
