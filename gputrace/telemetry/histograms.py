@@ -9,7 +9,6 @@ adds them to what it sends.
 from __future__ import annotations
 
 import threading
-import time
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from gputrace import catalogue
+from gputrace import catalogue, clocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +62,7 @@ class _Row:
         self.minimum = min(self.minimum, value)
         self.maximum = max(self.maximum, value)
         if span is not None:
-            self.exemplar = Exemplar({}, value, time.time_ns(), span.span_id, span.trace_id)
+            self.exemplar = Exemplar({}, value, clocks.wall_ns(), span.span_id, span.trace_id)
 
 
 class HistogramTable:
@@ -82,7 +81,7 @@ class HistogramTable:
         # A signal handler that flushes may interrupt a record on its own thread.
         self._lock = threading.RLock()
         self._rows: list[dict[Key, _Row]] = [{} for _ in self._metrics]
-        self._start_ns = time.time_ns()
+        self._start_ns = clocks.wall_ns()
 
     def record(
         self, attributes: Mapping[str, str], values: Sequence[float | None], span: SpanContext | None
@@ -129,7 +128,7 @@ class HistogramTable:
         shown: Shown,
     ) -> list[HistogramDataPoint]:
         points = []
-        now_ns = time.time_ns()
+        now_ns = clocks.wall_ns()
         for key, row in rows.items():
             seen = row if (name, key) in shown else _Row(row.attributes)
             shown.add((name, key))
