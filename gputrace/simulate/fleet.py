@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from gputrace.devices.nvml import DeviceState, Gauges, State
@@ -11,6 +12,7 @@ from gputrace.devices.nvml_library import Explanation
 from gputrace.devices.readings import Reading
 from gputrace.devices.virtual import VirtualGpu
 from gputrace.simulate.plan import NS_PER_S
+from gputrace.simulate.scheduler import Signal
 from gputrace.simulate.truth import Launched
 
 if TYPE_CHECKING:
@@ -47,6 +49,16 @@ class Lane(NamedTuple):
     stream: VirtualStream
 
 
+class _Waiting(Signal):
+    """Somebody who waits for a lane.
+
+    Attributes:
+        lane: What they got.
+    """
+
+    lane: Lane | None = None
+
+
 class Fleet:
     """The devices of one process.
 
@@ -59,6 +71,7 @@ class Fleet:
         gpu: Stands in for ``torch.cuda``.
         ids: ``hw.id`` of each device.
         launched: What ran on each, all of it.
+        closed: Devices that are given to nobody any more.
     """
 
     def __init__(self, plan: Plan, process: int, clock: VirtualClock) -> None:
@@ -73,32 +86,56 @@ class Fleet:
         self.ids = [f"GPU-{device.uuid}" for device in self.gpu.devices]
         self.launched: list[list[Launched]] = [[] for _ in self.ids]
         self._recent: list[list[Launched]] = [[] for _ in self.ids]
-        self._free_ns: dict[Lane, int] = {}
+        self._lanes: set[Lane] = set()
+        self._free: deque[Lane] = deque()
+        self._queue: deque[_Waiting] = deque()
         self.closed: set[int] = set()
 
     def open(self) -> None:
         """Make the streams; once gputrace finds the GPU."""
         self.gpu.init()
-        for device in range(len(self.ids)):
-            for _ in range(LANES):
-                self._free_ns[Lane(device, self.gpu.Stream(device=device))] = 0
+        for _ in range(LANES):
+            for device in range(len(self.ids)):
+                self._free.append(Lane(device, self.gpu.Stream(device=device)))
+        self._lanes.update(self._free)
 
     # --- work ----------------------------------------------------------------
 
-    def freest(self) -> Lane | None:
-        """Return the lane that is free first, None where every device is lost."""
-        lanes = [lane for lane in self._free_ns if lane.device not in self.closed]
-        # Of several that are free, the one of the device that was used least of late.
-        now_ns = self.clock()
-        return min(lanes, key=lambda lane: max(self._free_ns[lane], now_ns), default=None)
+    async def take(self) -> Lane | None:
+        """Wait for a lane, and take it; None where every device is lost."""
+        if not self._free and self._has_any():
+            waiting = _Waiting()
+            self._queue.append(waiting)
+            await waiting
+            return waiting.lane
+        return self._free.popleft() if self._has_any() else None
 
-    def free_ns(self, lane: Lane) -> int:
-        """Return when a lane has nothing left to do."""
-        return max(self._free_ns[lane], self.clock())
+    def give_back(self, lane: Lane) -> None:
+        """Let the next one have a lane."""
+        if lane.device in self.closed:
+            self._lanes.remove(lane)
+            if not self._has_any():
+                self._hand_out(None)
+        elif self._queue:
+            self._hand_to(self._queue.popleft(), lane)
+        else:
+            self._free.append(lane)
+
+    def _has_any(self) -> bool:
+        return any(lane.device not in self.closed for lane in self._lanes)
+
+    def _hand_out(self, lane: None) -> None:
+        while self._queue:
+            self._hand_to(self._queue.popleft(), lane)
+
+    @staticmethod
+    def _hand_to(waiting: _Waiting, lane: Lane | None) -> None:
+        waiting.lane = lane
+        waiting.give()
 
     def launch(
         self, lane: Lane, seconds: float, owners: tuple[tuple[str, int], ...], stage: str | None = None
-    ) -> None:
+    ) -> int:
         """Compute on a lane, behind what is on it already.
 
         Args:
@@ -106,15 +143,19 @@ class Fleet:
             seconds: For how long.
             owners: Whom that is charged to, by weight.
             stage: Of which stage of a cascade it is.
+
+        Returns:
+            When it is done, Unix time in ns.
         """
         entry = self.gpu.launch(max(1, round(seconds * NS_PER_S)), lane.stream)
         # The driver's own log would grow for ever.
         self.gpu.log.clear()
-        if entry is not None:
-            one = Launched(entry.start_ns, entry.end_ns, owners, stage)
-            self._free_ns[lane] = entry.end_ns
-            self.launched[lane.device].append(one)
-            self._recent[lane.device].append(one)
+        if entry is None:
+            return self.clock()
+        one = Launched(entry.start_ns, entry.end_ns, owners, stage)
+        self.launched[lane.device].append(one)
+        self._recent[lane.device].append(one)
+        return entry.end_ns
 
     def lose_last(self) -> bool:
         """Let the last device fall off the bus, once it has nothing left to do.
@@ -123,8 +164,14 @@ class Fleet:
             Whether it did.
         """
         device = len(self.ids) - 1
-        self.closed.add(device)
-        if any(self._free_ns[lane] > self.clock() for lane in self._free_ns if lane.device == device):
+        if device not in self.closed:
+            self.closed.add(device)
+            for lane in [lane for lane in self._free if lane.device == device]:
+                self._free.remove(lane)
+                self._lanes.remove(lane)
+            if not self._has_any():
+                self._hand_out(None)
+        if any(lane.device == device for lane in self._lanes):
             return False
         self.gpu.lose(device)
         return True

@@ -25,7 +25,7 @@ INCIDENTS = {
 
 #: Everything that is simulated is at its busiest about this share of the time.
 _LOAD = 0.4
-_READING_S = 15
+_READING_S = 60
 _FEWEST_REQUESTS = 2_000
 _REQUESTS_AN_HOUR = 500
 _MOST_REQUESTS = 60_000
@@ -105,7 +105,7 @@ class Plan:
 
     @property
     def reading_ns(self) -> int:
-        """Time between two readings of the GPUs, ns: whole parts of a step, no longer than 15 s."""
+        """Time between two readings of the GPUs, ns: whole parts of a step, no longer than a minute."""
         return self.step_ns // math.ceil(self.step_s / _READING_S)
 
     @property

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import tempfile
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +25,14 @@ from gputrace.costs import Costs
 from gputrace.devices import selection
 from gputrace.devices.virtual_driver import VirtualClock
 from gputrace.hardware import Hardware
-from gputrace.node_folder import FOLDER_VARIABLE
+from gputrace.node_folder import FOLDER_VARIABLE, MEMORY
 from gputrace.prices import PriceBook
 from gputrace.settler import Settler
 from gputrace.simulate import made_up
 from gputrace.simulate.demand import draw, lost_ns
 from gputrace.simulate.fleet import Driver, Fleet
 from gputrace.simulate.plan import NS_PER_S
+from gputrace.simulate.scheduler import Scheduler
 from gputrace.simulate.service import Service
 from gputrace.simulate.truth import Truth
 from gputrace.telemetry import by_hand, events, spans
@@ -37,11 +41,10 @@ from gputrace.telemetry.metrics import Instruments
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from opentelemetry.sdk.metrics.export import MetricsData
-
     from gputrace.accounts import Snapshot
     from gputrace.following import Followed
     from gputrace.simulate.plan import Plan
+    from gputrace.telemetry.collecting import Collected
     from gputrace.telemetry.delivery import Destination
 
 SERVICE_NAME = "simulated-service"
@@ -72,10 +75,11 @@ class SimulatedProcess:
         self._number = number
         self.truth = Truth()
         self.clock = VirtualClock(plan.start_ns)
+        self._scheduler = Scheduler(self.clock)
         self._fleet = Fleet(plan, number, self.clock)
         self._driver = Driver(self._fleet)
         self._demand = draw(plan, number)
-        self._service = Service(plan, number, self._fleet, self._demand, self.truth)
+        self._service = Service(plan, number, self._fleet, self._scheduler, self._demand, self.truth)
         self._book = PriceBook(prices)
         self._read_ns = plan.start_ns
         self._lost = False
@@ -98,7 +102,7 @@ class SimulatedProcess:
             stack.callback(outcomes.record, outcomes.in_force())
             stack.callback(cascades_counting.record, cascades_counting.in_force())
             stack.callback(cascades_shadow.use, cascades_shadow.in_force())
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputrace-simulated-"))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputrace-simulated-", dir=_in_memory()))
             clocks.monotonic_ns = clocks.wall_ns = calls.clock = self.clock
             spans.wall_offset_ns = 0
             identity.use(made_up.instance_id(self._plan, self._number))
@@ -155,32 +159,30 @@ class SimulatedProcess:
 
     # --- time -------------------------------------------------------------------
 
-    def play(self) -> Iterator[tuple[int, MetricsData]]:
+    def play(self) -> Iterator[tuple[int, Collected]]:
         """Play all requests; yield what is collected at each step, with its time.
 
         Every collection may be taken or left: counters are cumulative.
         """
         with self._in_place():
             yield from self._begin()
-            asked = iter(self._demand.asked)
-            coming = next(asked, None)
+            asked = deque(self._demand.asked)
             for until_ns in range(
                 self._plan.start_ns + self._plan.reading_ns, self._plan.end_ns + 1, self._plan.reading_ns
             ):
-                while coming is not None and coming.at_ns < until_ns:
-                    self._advance(coming.at_ns)
-                    self._service.play(coming)
-                    coming = next(asked, None)
+                while asked and asked[0].at_ns < until_ns + _LOOK_NS:
+                    one = asked.popleft()
+                    self._scheduler.at(one.at_ns, functools.partial(self._service.play, one))
+                self._scheduler.run_until(until_ns + _LOOK_NS)
                 self._read(until_ns)
                 if (until_ns - self._plan.start_ns) % self._plan.step_ns == 0:
                     yield from self._collect(until_ns)
             yield from self._end()
 
-    def _begin(self) -> Iterator[tuple[int, MetricsData]]:
-        yield self._plan.start_ns, self.providers.collect()
+    def _begin(self) -> Iterator[tuple[int, Collected]]:
+        yield self._plan.start_ns, self.providers.meter.collect()
 
-    def _end(self) -> Iterator[tuple[int, MetricsData]]:
-        self._service.hear()
+    def _end(self) -> Iterator[tuple[int, Collected]]:
         self._settler.tick()
         self._escalations.give_up()
         self._settler.stop()
@@ -188,21 +190,16 @@ class SimulatedProcess:
         self._outcomes.tell()
         self._instruments.take_snapshot = lambda: final
         # Of what came last, once as 0 and once as it is.
-        yield self._plan.end_ns + _AFTER_ZERO_NS, self.providers.collect()
-        yield self._plan.end_ns + 2 * _AFTER_ZERO_NS, self.providers.collect()
+        yield self._plan.end_ns + _AFTER_ZERO_NS, self.providers.meter.collect()
+        yield self._plan.end_ns + 2 * _AFTER_ZERO_NS, self.providers.meter.collect()
         for device_id, launched in zip(self._fleet.ids, self._fleet.launched, strict=True):
             self.truth.charge(launched, lambda at_ns, of=device_id: self._price(of, at_ns))
         self.providers.flush()
 
-    def _advance(self, to_ns: int) -> None:
-        now_ns = self.clock()
-        if to_ns > now_ns:
-            self.clock.advance(to_ns - now_ns)
-
-    def _collect(self, at_ns: int) -> Iterator[tuple[int, MetricsData]]:
-        yield at_ns, self.providers.collect()
-        if self._instruments.owes_to(self.providers.reader):
-            yield at_ns + _AFTER_ZERO_NS, self.providers.collect()
+    def _collect(self, at_ns: int) -> Iterator[tuple[int, Collected]]:
+        yield at_ns, self.providers.meter.collect()
+        if self._instruments.owes_to(self.providers.meter):
+            yield at_ns + _AFTER_ZERO_NS, self.providers.meter.collect()
 
     def _read(self, until_ns: int) -> None:
         """Let the driver be read, the settler look, and users say what they think."""
@@ -218,9 +215,7 @@ class SimulatedProcess:
                 self.truth.energy_j[device_id] += reading.energy_j or 0.0
             split = _split(until_ns - start_ns, held_ns, busy_ns, is_lost=is_lost)
             self.truth.spend(device_id, split, self._price(device_id, start_ns))
-        self._advance(until_ns + _LOOK_NS)
         self._settler.tick()
-        self._service.hear(until_ns)
         lost_at_ns = lost_ns(self._plan)
         is_last = self._number == self._plan.processes - 1
         if is_last and not self._lost and lost_at_ns is not None and until_ns >= lost_at_ns:
@@ -229,6 +224,10 @@ class SimulatedProcess:
     def _price(self, device_id: str, at_ns: int) -> float:
         found = self._book.price_of(device_id, self._plan.gpu_name, "gpu", at_ns)
         return 0.0 if found is None else float(found.per_hour)
+
+
+def _in_memory() -> str | None:
+    return str(MEMORY) if os.access(MEMORY, os.W_OK) else None
 
 
 def _split(wall_ns: int, held_ns: int, busy_ns: int, *, is_lost: bool) -> dict[str, int]:

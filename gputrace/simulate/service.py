@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import gputrace
 from gputrace.simulate.demand import CANCELLED, FAILS, OK, half_way_ns, longest_s
 from gputrace.simulate.plan import NS_PER_S
+from gputrace.simulate.scheduler import Signal, Until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
+    from contextlib import AbstractContextManager
 
     from gputrace.simulate.demand import Asked, Demand
     from gputrace.simulate.features import Ladder, Work
     from gputrace.simulate.fleet import Fleet, Lane
     from gputrace.simulate.plan import Plan
+    from gputrace.simulate.scheduler import Scheduler
     from gputrace.simulate.truth import Truth
 
 #: Users say some time after the answer what they think of it.
@@ -42,80 +44,116 @@ class Service:
         plan: What is simulated.
         process: Number of the process.
         fleet: Its GPUs.
+        scheduler: Runs it.
         demand: Its requests.
         truth: What it did is counted there.
     """
 
-    def __init__(self, plan: Plan, process: int, fleet: Fleet, demand: Demand, truth: Truth) -> None:
+    def __init__(  # noqa: PLR0913 - what a service is made of
+        self,
+        plan: Plan,
+        process: int,
+        fleet: Fleet,
+        scheduler: Scheduler,
+        demand: Demand,
+        truth: Truth,
+    ) -> None:
         self._plan = plan
         self._process = process
         self._fleet = fleet
+        self._scheduler = scheduler
         self._second = demand.second
         self._truth = truth
         self._cascades: dict[str, gputrace.Cascade] = {}
-        self._feedback: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
+        self._audited_until_ns = 0
 
     # --- one request ------------------------------------------------------------
 
     def play(self, one: Asked) -> None:
-        """Serve one request, now."""
-        fleet, kind = self._fleet, one.feature.kind
-        lane = fleet.freest()
-        now_ns = fleet.clock()
-        if lane is not None:
-            begin_ns = fleet.free_ns(lane)
-            ends_ns = begin_ns + round(longest_s(one, self._second) * kind.batched * NS_PER_S)
-            if ends_ns > self._plan.end_ns:
-                # What could not end by the end of the simulation is not asked for.
-                return
-            if begin_ns - now_ns > _PATIENCE_NS:
-                lane = None
-        with contextlib.suppress(ModelError, OverloadedError, asyncio.CancelledError):
-            if kind.batched > 1:
-                self._batch(one, lane)
-            elif kind.ladder is not None:
-                self._climb(one, kind.ladder, lane)
-            else:
-                self._answer(one, lane)
+        """Begin to serve a request, now."""
+        kind = one.feature.kind
+        if not self._in_time(one):
+            # What could not end by the end of the simulation is not asked for.
+            return
+        if kind.batched > 1:
+            self._batch(one)
+        elif kind.ladder is not None:
+            self._start(self._climb(one, kind.ladder))
+        else:
+            self._start(self._answer(one))
+
+    def _in_time(self, one: Asked) -> bool:
+        longest_ns = round(longest_s(one, self._second) * one.feature.kind.batched * NS_PER_S)
+        return self._fleet.clock() + longest_ns <= self._plan.end_ns
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._scheduler.start(_unharmed(work))
 
     def _count(self, one: Asked, status: str) -> None:
         self._truth.requests[one.feature.name, status] += 1
 
-    def _answer(self, one: Asked, lane: Lane | None) -> None:
+    async def _lane(self, one: Asked) -> Lane:
+        """Wait for a lane.
+
+        Raises:
+            OverloadedError: There is none, or it came too late.
+        """
+        since_ns = self._fleet.clock()
+        lane = await self._fleet.take()
+        if lane is not None:
+            if self._fleet.clock() - since_ns <= _PATIENCE_NS and self._in_time(one):
+                return lane
+            self._fleet.give_back(lane)
+        self._count(one, FAILS)
+        raise OverloadedError("no GPU was free in time")
+
+    async def _answer(self, one: Asked) -> None:
         kind = one.feature.kind
-        self._count(one, FAILS if lane is None else one.fate)
         with gputrace.request(kind.route, feature=one.feature.name, tenant=one.tenant) as request:
-            if lane is None:
-                raise OverloadedError("no GPU is free")
-            self._run_all(one, kind.works, lane)
+            lane = await self._lane(one)
+            self._count(one, one.fate)
+            try:
+                await self._run_all(one, kind.works, lane)
+            finally:
+                self._fleet.give_back(lane)
             self._units(one)
             request_id = request.id
-        self._later(lane, lambda: self._outcome(one, request_id, good=True))
+        self._later(lambda: self._outcome(one, request_id, good=True))
 
-    def _run_all(self, one: Asked, works: tuple[Work, ...], lane: Lane) -> None:
+    async def _run_all(self, one: Asked, works: tuple[Work, ...], lane: Lane) -> None:
         for index, work in enumerate(works):
             ends_here = one.fate != OK and index == len(works) - 1 and one.feature.kind.ladder is None
-            self._run(one, work, lane, ends_here=ends_here)
+            block = gputrace.span(work.operation, model=work.model, variant=work.variant)
+            await self._run(one, work, lane, block, ends_here=ends_here)
 
-    def _run(self, one: Asked, work: Work, lane: Lane, *, ends_here: bool = False) -> None:
-        with (
-            self._fleet.gpu.stream(lane.stream),
-            gputrace.span(work.operation, model=work.model, variant=work.variant),
-        ):
-            self._compute(one, work, lane, ends_here=ends_here)
-
-    def _compute(
-        self, one: Asked, work: Work, lane: Lane, *, ends_here: bool = False, stage: str | None = None
+    async def _run(  # noqa: PLR0913 - what a model call is
+        self,
+        one: Asked,
+        work: Work,
+        lane: Lane,
+        block: AbstractContextManager[Any],
+        *,
+        ends_here: bool = False,
+        stage: str | None = None,
     ) -> None:
-        name = one.feature.name
-        seconds = work.cost * one.size * self._second
-        self._truth.calls[name] += 1
-        self._fleet.launch(lane, seconds / 2 if ends_here else seconds, ((name, 1),), stage)
-        if ends_here:
-            if one.fate == CANCELLED:
-                raise asyncio.CancelledError
-            raise ModelError("the simulated model failed")
+        """Run a model in a block that is tracked, and wait for it."""
+        name, stream = one.feature.name, self._fleet.gpu.stream
+        error: BaseException | None = None
+        with stream(lane.stream):
+            block.__enter__()
+        try:
+            seconds = work.cost * one.size * self._second
+            self._truth.calls[name] += 1
+            await Until(self._fleet.launch(lane, seconds / 2 if ends_here else seconds, ((name, 1),), stage))
+            if ends_here:
+                _end(one)
+        except (ModelError, asyncio.CancelledError) as raised:
+            error = raised
+            raise
+        finally:
+            # Streams are a thread's, not a coroutine's: whoever leaves the block stands on its stream.
+            with stream(lane.stream):
+                block.__exit__(None if error is None else type(error), error, None)
 
     def _units(self, one: Asked) -> None:
         tokens = one.input_tokens + one.output_tokens
@@ -139,82 +177,87 @@ class Service:
             cascade.threshold = ladder.later
         return cascade
 
-    def _climb(self, one: Asked, ladder: Ladder, lane: Lane | None) -> None:
+    async def _climb(self, one: Asked, ladder: Ladder) -> None:
         kind = one.feature.kind
-        self._count(one, FAILS if lane is None else one.fate)
-        with self._cascade(ladder).request(
-            kind.route,
-            feature=one.feature.name,
-            tenant=one.tenant,
-            input_size=one.input_tokens,
-        ) as request:
-            if lane is None:
-                raise OverloadedError("no GPU is free")
-            self._run_all(one, kind.works, lane)
-            self._stage(one, request, ladder.light, lane, "light", ends_here=one.fate != OK)
-            escalated = request.escalate(one.confidence, audit=lambda: self._audit(one, ladder, lane))
-            if escalated:
-                self._stage(one, request, ladder.heavy, lane, "heavy")
-            self._units(one)
-            audited, request_id = request.audited, request.id
-        decision = "escalated" if escalated else "audited" if audited else "kept"
-        self._truth.decisions[ladder.name, decision] += 1
-        self._later(lane, lambda: self._judge(one, request_id, decision))
+        lane: Lane | None = None
+        try:
+            with self._cascade(ladder).request(
+                kind.route, feature=one.feature.name, tenant=one.tenant, input_size=one.input_tokens
+            ) as request:
+                lane = taken = await self._lane(one)
+                self._count(one, one.fate)
+                await self._run_all(one, kind.works, taken)
+                await self._stage(one, request, ladder.light, taken, "light", ends_here=one.fate != OK)
+                escalated = request.escalate(one.confidence, audit=lambda: self._audit(one, ladder, taken))
+                if escalated:
+                    await self._stage(one, request, ladder.heavy, taken, "heavy")
+                self._units(one)
+                audited, request_id = request.audited, request.id
+            decision = "escalated" if escalated else "audited" if audited else "kept"
+            self._truth.decisions[ladder.name, decision] += 1
+            self._later(lambda: self._judge(one, request_id, decision))
+            # An audit begins when the answer is out, and takes the lane for as long as it runs.
+            if audited:
+                await Until(self._audited_until_ns)
+        finally:
+            if lane is not None:
+                self._fleet.give_back(lane)
 
-    def _stage(
+    async def _stage(  # noqa: PLR0913 - what a stage is
         self, one: Asked, request: Any, work: Work, lane: Lane, stage: str, *, ends_here: bool = False
     ) -> None:
-        with (
-            self._fleet.gpu.stream(lane.stream),
-            request.stage(stage, model=work.model, variant=work.variant),
-        ):
-            self._compute(one, work, lane, ends_here=ends_here, stage=stage)
+        block = request.stage(stage, model=work.model, variant=work.variant)
+        await self._run(one, work, lane, block, ends_here=ends_here, stage=stage)
 
     def _audit(self, one: Asked, ladder: Ladder, lane: Lane) -> None:
-        with self._fleet.gpu.stream(lane.stream), gputrace.span("audit", model=ladder.heavy.model):
-            self._compute(one, ladder.heavy, lane, stage="audit")
+        """Compute the heavy answer, without waiting for it."""
+        heavy = ladder.heavy
+        self._truth.calls[one.feature.name] += 1
+        with self._fleet.gpu.stream(lane.stream), gputrace.span("audit", model=heavy.model):
+            seconds = heavy.cost * one.size * self._second
+            self._audited_until_ns = self._fleet.launch(lane, seconds, ((one.feature.name, 1),), "audit")
 
     # --- batches ----------------------------------------------------------------
 
-    def _batch(self, one: Asked, lane: Lane | None) -> None:
-        kind, name = one.feature.kind, one.feature.name
+    def _batch(self, one: Asked) -> None:
+        done = Signal()
+        members: list[Any] = []
+        for _ in range(one.feature.kind.batched):
+            self._start(self._member(one, members, done))
+        self._start(self._together(one, members, done))
+
+    async def _member(self, one: Asked, members: list[Any], done: Signal) -> None:
+        with gputrace.request(
+            one.feature.kind.route, feature=one.feature.name, tenant=one.tenant
+        ) as request:
+            members.append(gputrace.member())
+            self._count(one, OK)
+            self._units(one)
+            request_id = request.id
+            await done
+        self._later(lambda: self._outcome(one, request_id, good=True))
+
+    async def _together(self, one: Asked, members: list[Any], done: Signal) -> None:
+        kind = one.feature.kind
         work = kind.works[0]
-        members, ids = [], []
-        for _ in range(kind.batched):
-            self._count(one, FAILS if lane is None else OK)
-            with gputrace.request(kind.route, feature=name, tenant=one.tenant) as request:
-                if lane is None:
-                    raise OverloadedError("no GPU is free")
-                members.append(gputrace.member())
-                self._units(one)
-                ids.append(request.id)
-        if lane is None:
-            return
-        with (
-            self._fleet.gpu.stream(lane.stream),
-            gputrace.batch(members, operation=work.operation, model=work.model, variant=work.variant),
-        ):
-            seconds = work.cost * one.size * self._second * kind.batched
-            self._truth.calls[name] += 1
-            self._fleet.launch(lane, seconds, ((name, 1),))
-        for request_id in ids:
-            self._later(lane, lambda request_id=request_id: self._outcome(one, request_id, good=True))
+        lane = await self._fleet.take()
+        try:
+            # The members wait for it, however late it is.
+            block = gputrace.batch(members, operation=work.operation, model=work.model, variant=work.variant)
+            if lane is not None and self._in_time(one):
+                many = dataclasses.replace(one, size=one.size * kind.batched, fate=OK)
+                await self._run(many, work, lane, block)
+        finally:
+            done.give()
+            if lane is not None:
+                self._fleet.give_back(lane)
 
     # --- what comes later -------------------------------------------------------
 
-    def _later(self, lane: Lane | None, say: Callable[[], None]) -> None:
-        if lane is not None:
-            at_ns = self._fleet.free_ns(lane) + _FEEDBACK_NS
-            heapq.heappush(self._feedback, (at_ns, next(self._numbers), say))
-
-    def hear(self, until_ns: int | None = None) -> None:
-        """Let users say what they think by now.
-
-        Args:
-            until_ns: Whatever is due then; None for all, however early.
-        """
-        while self._feedback and (until_ns is None or self._feedback[0][0] <= until_ns):
-            heapq.heappop(self._feedback)[2]()
+    def _later(self, say: Callable[[], None]) -> None:
+        """Let a user say some time later what they think; before the simulation ends, in any case."""
+        at_ns = min(self._fleet.clock() + _FEEDBACK_NS, self._plan.end_ns)
+        self._scheduler.at(at_ns, say)
 
     def _outcome(self, one: Asked, request_id: str, *, good: bool) -> None:
         if good and one.succeeds:
@@ -228,3 +271,16 @@ class Service:
                 gputrace.score(request_id, float(one.heavy_right), name="correct", stage="heavy")
         right = one.heavy_right if decision == "escalated" else one.light_right
         self._outcome(one, request_id, good=right)
+
+
+def _end(one: Asked) -> None:
+    """Let a request end as it is fated to."""
+    if one.fate == CANCELLED:
+        raise asyncio.CancelledError
+    raise ModelError("the simulated model failed")
+
+
+async def _unharmed(work: Coroutine[Any, Any, None]) -> None:
+    """Let a request fail as its caller would see it: not at all."""
+    with contextlib.suppress(ModelError, OverloadedError, asyncio.CancelledError):
+        await work

@@ -1,4 +1,4 @@
-"""Providers that collect and export when they are told to, and stamp what they export with a given time.
+"""Providers that collect and export when they are told to, in the time that they are told.
 
 A simulation runs in a time of its own, which the SDK's readers and their threads know nothing of.
 """
@@ -9,21 +9,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace as trace_api
-from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import (
-    Gauge,
-    Histogram,
-    HistogramDataPoint,
-    InMemoryMetricReader,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -31,14 +18,14 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRat
 
 from gputrace import catalogue
 from gputrace.telemetry import events
+from gputrace.telemetry.collecting import MeterByHand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from opentelemetry.metrics import Meter
-    from opentelemetry.sdk._logs import ReadableLogRecord
     from opentelemetry.sdk.trace import ReadableSpan
 
+    from gputrace.telemetry.collecting import Collected
     from gputrace.telemetry.delivery import Destination
 
 _LINE = 512
@@ -91,8 +78,7 @@ class ProvidersByHand:
     Attributes:
         tracer_provider: To be the global one while the process runs; None where nothing takes spans.
         logger_provider: Takes log events; None where nothing does.
-        meter: Makes the instruments.
-        reader: Collects.
+        meter: Makes the instruments, and collects what they show.
         resource: Whose telemetry it is.
     """
 
@@ -111,11 +97,7 @@ class ProvidersByHand:
         )
         self._start_ns = start_ns
         self._exporters = [one.metric_exporter() for one in destinations if one.metric_exporter is not None]
-        self.reader = InMemoryMetricReader()
-        self._meter_provider = MeterProvider([self.reader], self.resource, shutdown_on_exit=False)
-        self.meter: Meter = self._meter_provider.get_meter(
-            catalogue.SCOPE_NAME, schema_url=catalogue.SCHEMA_URL
-        )
+        self.meter = MeterByHand()
         self.tracer_provider = self._tracers(destinations, seed, traced)
         self.logger_provider = self._loggers(destinations)
 
@@ -142,22 +124,17 @@ class ProvidersByHand:
             provider.add_log_record_processor(_GatheredLogs(exporter))
         return provider
 
-    def collect(self) -> MetricsData:
-        """Collect all metrics now; their times are the machine's, see :meth:`stamped`."""
-        found = self.reader.get_metrics_data()
-        return MetricsData([]) if found is None else found
-
-    def send(self, data: MetricsData, at_ns: int) -> None:
+    def send(self, collected: Collected, at_ns: int) -> None:
         """Export a collection.
 
         Args:
-            data: What :meth:`collect` returned.
+            collected: What :attr:`meter` collected.
             at_ns: When that was, Unix time.
         """
         if self._exporters:
-            stamped = _stamped(data, self._start_ns, at_ns)
+            data = collected.data(self.resource, self._start_ns, at_ns)
             for exporter in self._exporters:
-                exporter.export(stamped)
+                exporter.export(data)
 
     def flush(self) -> None:
         """Export the spans and log events that wait."""
@@ -175,7 +152,6 @@ class ProvidersByHand:
             self.tracer_provider.shutdown()
         if self.logger_provider is not None:
             self.logger_provider.shutdown()
-        self._meter_provider.shutdown()
 
 
 class _GatheredLogs(SimpleLogRecordProcessor):
@@ -187,8 +163,6 @@ class _GatheredLogs(SimpleLogRecordProcessor):
         self._records: list[ReadableLogRecord] = []
 
     def on_emit(self, log_record: Any) -> None:
-        from opentelemetry.sdk._logs import ReadableLogRecord
-
         self._records.append(
             ReadableLogRecord(
                 log_record=log_record.log_record,
@@ -215,58 +189,3 @@ def use(providers: ProvidersByHand | None) -> None:
     """
     trace_api._TRACER_PROVIDER = None if providers is None else providers.tracer_provider  # noqa: SLF001 - the API takes one only once
     events.use(None if providers is None else providers.logger_provider)
-
-
-def _stamped(data: MetricsData, start_ns: int, at_ns: int) -> MetricsData:
-    """Return a collection with other times."""
-    return MetricsData(
-        [
-            ResourceMetrics(
-                of_resource.resource,
-                [
-                    ScopeMetrics(
-                        of_scope.scope,
-                        [_metric(metric, start_ns, at_ns) for metric in of_scope.metrics],
-                        of_scope.schema_url,
-                    )
-                    for of_scope in of_resource.scope_metrics
-                ],
-                of_resource.schema_url,
-            )
-            for of_resource in data.resource_metrics
-        ]
-    )
-
-
-def _metric(metric: Metric, start_ns: int, at_ns: int) -> Metric:
-    data: Any = metric.data
-    if isinstance(data, Histogram):
-        points: Any = [_histogram_point(one, start_ns, at_ns) for one in data.data_points]
-        data = Histogram(points, data.aggregation_temporality)
-    else:
-        began_ns = None if isinstance(data, Gauge) else start_ns
-        points = [
-            NumberDataPoint(one.attributes, began_ns, at_ns, one.value, one.exemplars)  # type: ignore[arg-type] # a gauge has none
-            for one in data.data_points
-        ]
-        data = (
-            Sum(points, data.aggregation_temporality, data.is_monotonic)
-            if isinstance(data, Sum)
-            else Gauge(points)
-        )
-    return Metric(metric.name, metric.description, metric.unit, data)
-
-
-def _histogram_point(one: HistogramDataPoint, start_ns: int, at_ns: int) -> HistogramDataPoint:
-    return HistogramDataPoint(
-        one.attributes,
-        start_ns,
-        at_ns,
-        one.count,
-        one.sum,
-        one.bucket_counts,
-        one.explicit_bounds,
-        one.min,
-        one.max,
-        one.exemplars,
-    )
