@@ -246,7 +246,8 @@ class Service:
             block = gputrace.batch(members, operation=work.operation, model=work.model, variant=work.variant)
             if lane is not None and self._in_time(one):
                 many = dataclasses.replace(one, size=one.size * kind.batched, fate=OK)
-                await self._run(many, work, lane, block)
+                with gputrace.attribute_to(feature=one.feature.name):
+                    await self._run(many, work, lane, block)
         finally:
             done.give()
             if lane is not None:

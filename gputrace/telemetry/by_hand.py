@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace as trace_api
 from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from gputrace.telemetry.delivery import Destination
 
 _LINE = 512
+
+
+class NotDeliveredError(RuntimeError):
+    """A destination refused what it was sent."""
 
 
 class _SeededIds(IdGenerator):
@@ -96,7 +101,9 @@ class ProvidersByHand:
             {SERVICE_NAME: service_name, SERVICE_INSTANCE_ID: instance_id, catalogue.SIMULATED: True}
         )
         self._start_ns = start_ns
-        self._exporters = [one.metric_exporter() for one in destinations if one.metric_exporter is not None]
+        self._exporters = {
+            one.name: one.metric_exporter() for one in destinations if one.metric_exporter is not None
+        }
         self.meter = MeterByHand()
         self.tracer_provider = self._tracers(destinations, seed, traced)
         self.logger_provider = self._loggers(destinations)
@@ -124,17 +131,20 @@ class ProvidersByHand:
             provider.add_log_record_processor(_GatheredLogs(exporter))
         return provider
 
-    def send(self, collected: Collected, at_ns: int) -> None:
+    def send(self, collected: Collected, at_ns: int, destination: str) -> None:
         """Export a collection.
 
         Args:
             collected: What :attr:`meter` collected.
             at_ns: When that was, Unix time.
+            destination: Name of one of the destinations.
+
+        Raises:
+            NotDeliveredError: It was refused.
         """
-        if self._exporters:
-            data = collected.data(self.resource, self._start_ns, at_ns)
-            for exporter in self._exporters:
-                exporter.export(data)
+        data = collected.data(self.resource, self._start_ns, at_ns)
+        if self._exporters[destination].export(data) is not MetricExportResult.SUCCESS:
+            raise NotDeliveredError(f"{destination} did not take metrics; the log says why")
 
     def flush(self) -> None:
         """Export the spans and log events that wait."""
@@ -146,7 +156,7 @@ class ProvidersByHand:
     def shutdown(self) -> None:
         """Export what waits, and close the exporters."""
         self.flush()
-        for exporter in self._exporters:
+        for exporter in self._exporters.values():
             exporter.shutdown()
         if self.tracer_provider is not None:
             self.tracer_provider.shutdown()
