@@ -61,6 +61,9 @@ def add_parser(subparsers: Any) -> None:
         help="requests in all, about; the fewer, the longer each computes (default: by the length)",
     )
     parser.add_argument("--spans", type=int, default=1_000, metavar="N", help="of which so many leave spans")
+    parser.add_argument(
+        "--tenants", action="store_true", help="say on metrics for which customer: six times as many series"
+    )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="CSV with t_s,input_tokens,output_tokens")
     parser.add_argument("--prices", type=Path, metavar="FILE", help="price book (default: one that is made up)")
     parser.add_argument("--gpu-name", default="Simulated GPU", metavar="NAME", help="hw.name of the GPUs")
@@ -126,12 +129,13 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         features=arguments.features,
         step_s=step_s,
         seed=arguments.seed,
-        requests=enough_requests(span_s) if arguments.requests is None else arguments.requests,
+        requests=enough_requests(span_s, arguments.gpus) if arguments.requests is None else arguments.requests,
         incidents=incidents,
         prices=arguments.prices,
         gpu_name=arguments.gpu_name,
         trace=arguments.trace,
         traced_requests=arguments.spans,
+        tenants=arguments.tenants,
     )
 
 

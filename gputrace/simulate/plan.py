@@ -27,7 +27,7 @@ INCIDENTS = {
 _LOAD = 0.4
 _READING_S = 60
 _FEWEST_REQUESTS = 2_000
-_REQUESTS_AN_HOUR = 500
+_REQUESTS_A_GPU_HOUR = 60
 _MOST_REQUESTS = 60_000
 
 
@@ -55,6 +55,7 @@ class Plan:
         trace: CSV with ``t_s``, ``input_tokens`` and ``output_tokens``, when requests arrive and how large
             they are; None makes them up.
         traced_requests: Requests, about, that leave spans.
+        tenants: Whether metrics say for which customer.
         load: Share of the fleet's time that is asked for.
     """
 
@@ -71,6 +72,7 @@ class Plan:
     gpu_name: str = "Simulated GPU"
     trace: Path | None = None
     traced_requests: int = 1_000
+    tenants: bool = False
     load: float = _LOAD
 
     def __post_init__(self) -> None:
@@ -123,6 +125,6 @@ class Plan:
         return ((at_ns / NS_PER_S - begin_s) % self.day_s) / self.day_s
 
 
-def enough_requests(span_s: int) -> int:
+def enough_requests(span_s: int, gpus: int) -> int:
     """Return a number of requests that shows everything and takes no longer than it must."""
-    return max(_FEWEST_REQUESTS, min(_MOST_REQUESTS, span_s * _REQUESTS_AN_HOUR // 3_600))
+    return max(_FEWEST_REQUESTS, min(_MOST_REQUESTS, span_s * gpus * _REQUESTS_A_GPU_HOUR // 3_600))

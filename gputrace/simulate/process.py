@@ -121,10 +121,11 @@ class SimulatedProcess:
             environment={FOLDER_VARIABLE: folder},
             sampler=self._driver,  # type: ignore[arg-type] # it answers what is asked of one
         )
-        totals = Totals(("tenant",))
+        named = ("tenant",) if self._plan.tenants else ()
+        totals = Totals(named)
         self._settler = Settler(totals, self._settled, hardware=hardware)
         self._settler.use_prices(Costs(self._book))
-        self._outcomes = outcomes.Outcomes(totals, ("tenant",))
+        self._outcomes = outcomes.Outcomes(totals, named)
         self._instruments = Instruments(self._snapshot, self.providers.meter)
         self._escalations = cascades_counting.Escalations(totals, self._instruments.record_score)
         self._settler.on_tick = self._escalations.tell
@@ -193,7 +194,10 @@ class SimulatedProcess:
         yield self._plan.end_ns + _AFTER_ZERO_NS, self.providers.meter.collect()
         yield self._plan.end_ns + 2 * _AFTER_ZERO_NS, self.providers.meter.collect()
         for device_id, launched in zip(self._fleet.ids, self._fleet.launched, strict=True):
-            self.truth.charge(launched, lambda at_ns, of=device_id: self._price(of, at_ns))
+            changes_ns = self._book.changes_between(
+                device_id, self._plan.gpu_name, "gpu", self._plan.start_ns, self._plan.end_ns
+            )
+            self.truth.charge(launched, functools.partial(self._price, device_id), changes_ns)
         self.providers.flush()
 
     def _collect(self, at_ns: int) -> Iterator[tuple[int, Collected]]:

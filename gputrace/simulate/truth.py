@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gputrace.simulate.plan import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 STATES = ("charged", "untracked", "idle", "unknown")
 
@@ -66,14 +66,17 @@ class Truth:
             for key, value in getattr(other, name).items():
                 mine[key] += value
 
-    def charge(self, launched: Iterable[Launched], price_at: Callable[[int], float]) -> None:
+    def charge(
+        self, launched: Iterable[Launched], price_at: Callable[[int], float], changes_ns: Sequence[int] = ()
+    ) -> None:
         """Charge the features of one device: who holds it together shares it.
 
         Args:
             launched: All that ran on it.
             price_at: What it costs an hour at a moment, Unix time in ns.
+            changes_ns: When that changes.
         """
-        marks: list[tuple[int, int, Launched]] = []
+        marks: list[tuple[int, int, Launched | None]] = [(at_ns, 0, None) for at_ns in changes_ns]
         for one in launched:
             marks += [(one.start_ns, 1, one), (one.end_ns, 0, one)]
         marks.sort(key=lambda mark: mark[:2])
@@ -82,10 +85,10 @@ class Truth:
         for at_ns, starts, one in marks:
             if holding and at_ns > before_ns:
                 self._share(holding.values(), before_ns, at_ns, price_at)
-            if starts:
+            if one is not None and starts:
                 holding[id(one)] = one
-            else:
-                holding.pop(id(one), None)
+            elif one is not None:
+                del holding[id(one)]
             before_ns = at_ns
 
     def _share(
