@@ -71,7 +71,7 @@ class Fleet:
         gpu: Stands in for ``torch.cuda``.
         ids: ``hw.id`` of each device.
         launched: What ran on each, all of it.
-        closed: Devices that are given to nobody any more.
+        lost: Devices that fell off the bus.
     """
 
     def __init__(self, plan: Plan, process: int, clock: VirtualClock) -> None:
@@ -89,7 +89,7 @@ class Fleet:
         self._lanes: set[Lane] = set()
         self._free: deque[Lane] = deque()
         self._queue: deque[_Waiting] = deque()
-        self.closed: set[int] = set()
+        self.lost: set[int] = set()
 
     def open(self) -> None:
         """Make the streams; once gputrace finds the GPU."""
@@ -112,7 +112,7 @@ class Fleet:
 
     def give_back(self, lane: Lane) -> None:
         """Let the next one have a lane."""
-        if lane.device in self.closed:
+        if lane.device in self.lost:
             self._lanes.remove(lane)
             if not self._has_any():
                 self._hand_out(None)
@@ -122,7 +122,7 @@ class Fleet:
             self._free.append(lane)
 
     def _has_any(self) -> bool:
-        return any(lane.device not in self.closed for lane in self._lanes)
+        return any(lane.device not in self.lost for lane in self._lanes)
 
     def _hand_out(self, lane: None) -> None:
         while self._queue:
@@ -157,24 +157,25 @@ class Fleet:
         self._recent[lane.device].append(one)
         return entry.end_ns
 
-    def lose_last(self) -> bool:
-        """Let the last device fall off the bus, once it has nothing left to do.
+    def is_lost(self, lane: Lane) -> bool:
+        """Tell whether the device of a lane is lost."""
+        return lane.device in self.lost
 
-        Returns:
-            Whether it did.
-        """
-        device = len(self.ids) - 1
-        if device not in self.closed:
-            self.closed.add(device)
-            for lane in [lane for lane in self._free if lane.device == device]:
-                self._free.remove(lane)
-                self._lanes.remove(lane)
-            if not self._has_any():
-                self._hand_out(None)
-        if any(lane.device == device for lane in self._lanes):
-            return False
+    def lose_last(self) -> None:
+        """Let the last device fall off the bus now, whatever runs on it."""
+        device, now_ns = len(self.ids) - 1, self.clock()
+        self.lost.add(device)
         self.gpu.lose(device)
-        return True
+        self.launched[device] = [
+            one._replace(end_ns=min(one.end_ns, now_ns))
+            for one in self.launched[device]
+            if one.start_ns < now_ns
+        ]
+        for lane in [lane for lane in self._free if lane.device == device]:
+            self._free.remove(lane)
+            self._lanes.remove(lane)
+        if not self._has_any():
+            self._hand_out(None)
 
     # --- what the driver says ---------------------------------------------------
 

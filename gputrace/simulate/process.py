@@ -39,10 +39,11 @@ from gputrace.telemetry import by_hand, events, spans
 from gputrace.telemetry.metrics import Instruments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gputrace.accounts import Snapshot
     from gputrace.following import Followed
+    from gputrace.simulate.estimates import Rows
     from gputrace.simulate.plan import Plan
     from gputrace.telemetry.collecting import Collected
     from gputrace.telemetry.delivery import Destination
@@ -102,6 +103,7 @@ class SimulatedProcess:
             stack.callback(outcomes.record, outcomes.in_force())
             stack.callback(cascades_counting.record, cascades_counting.in_force())
             stack.callback(cascades_shadow.use, cascades_shadow.in_force())
+            stack.callback(_publish_estimates, cascades_counting.estimates)
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputrace-simulated-", dir=_in_memory()))
             clocks.monotonic_ns = clocks.wall_ns = calls.clock = self.clock
             spans.wall_offset_ns = 0
@@ -111,6 +113,7 @@ class SimulatedProcess:
             self._fleet.open()
             selection.choose()
             cascades_shadow.use(cascades_shadow.AtOnce())
+            _publish_estimates(self._service.estimates.rows)
             self._assemble(folder)
             yield
 
@@ -223,7 +226,8 @@ class SimulatedProcess:
         lost_at_ns = lost_ns(self._plan)
         is_last = self._number == self._plan.processes - 1
         if is_last and not self._lost and lost_at_ns is not None and until_ns >= lost_at_ns:
-            self._lost = self._fleet.lose_last()
+            self._lost = True
+            self._fleet.lose_last()
 
     def _price(self, device_id: str, at_ns: int) -> float:
         found = self._book.price_of(device_id, self._plan.gpu_name, "gpu", at_ns)
@@ -239,6 +243,10 @@ def _split(wall_ns: int, held_ns: int, busy_ns: int, *, is_lost: bool) -> dict[s
         return {"unknown": wall_ns}
     untracked_ns = max(0, busy_ns - held_ns)
     return {"charged": held_ns, "untracked": untracked_ns, "idle": wall_ns - held_ns - untracked_ns}
+
+
+def _publish_estimates(rows: Callable[[], Rows]) -> None:
+    cascades_counting.estimates = rows
 
 
 def _restore(clock: object, queue: object, settling: bool, gpu: bool) -> None:  # noqa: FBT001

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gputrace
 from gputrace.simulate.demand import CANCELLED, FAILS, OK, half_way_ns, longest_s
+from gputrace.simulate.estimates import Estimates
 from gputrace.simulate.plan import NS_PER_S
 from gputrace.simulate.scheduler import Signal, Until
 
@@ -47,6 +48,9 @@ class Service:
         scheduler: Runs it.
         demand: Its requests.
         truth: What it did is counted there.
+
+    Attributes:
+        estimates: What is known of its cascades.
     """
 
     def __init__(  # noqa: PLR0913 - what a service is made of
@@ -66,6 +70,7 @@ class Service:
         self._truth = truth
         self._cascades: dict[str, gputrace.Cascade] = {}
         self._audited_until_ns = 0
+        self.estimates = Estimates()
 
     # --- one request ------------------------------------------------------------
 
@@ -78,18 +83,26 @@ class Service:
         if kind.batched > 1:
             self._batch(one)
         elif kind.ladder is not None:
-            self._start(self._climb(one, kind.ladder))
+            self._start(one, self._climb(one, kind.ladder))
         else:
-            self._start(self._answer(one))
+            self._start(one, self._answer(one))
 
     def _in_time(self, one: Asked) -> bool:
         longest_ns = round(longest_s(one, self._second) * one.feature.kind.batched * NS_PER_S)
         return self._fleet.clock() + longest_ns <= self._plan.end_ns
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._scheduler.start(_unharmed(work))
+    def _start(self, one: Asked, work: Coroutine[Any, Any, None]) -> None:
+        self._scheduler.start(self._counted(one, work))
 
-    def _count(self, one: Asked, status: str) -> None:
+    async def _counted(self, one: Asked, work: Coroutine[Any, Any, None]) -> None:
+        """Let a request end as its caller would see it, and count how."""
+        status = OK
+        try:
+            await work
+        except (ModelError, OverloadedError):
+            status = FAILS
+        except asyncio.CancelledError:
+            status = CANCELLED
         self._truth.requests[one.feature.name, status] += 1
 
     async def _lane(self, one: Asked) -> Lane:
@@ -104,14 +117,12 @@ class Service:
             if self._fleet.clock() - since_ns <= _PATIENCE_NS and self._in_time(one):
                 return lane
             self._fleet.give_back(lane)
-        self._count(one, FAILS)
         raise OverloadedError("no GPU was free in time")
 
     async def _answer(self, one: Asked) -> None:
         kind = one.feature.kind
         with gputrace.request(kind.route, feature=one.feature.name, tenant=one.tenant) as request:
             lane = await self._lane(one)
-            self._count(one, one.fate)
             try:
                 await self._run_all(one, kind.works, lane)
             finally:
@@ -145,6 +156,8 @@ class Service:
             seconds = work.cost * one.size * self._second
             self._truth.calls[name] += 1
             await Until(self._fleet.launch(lane, seconds / 2 if ends_here else seconds, ((name, 1),), stage))
+            if self._fleet.is_lost(lane):
+                raise ModelError("the simulated GPU is gone")
             if ends_here:
                 _end(one)
         except (ModelError, asyncio.CancelledError) as raised:
@@ -185,7 +198,6 @@ class Service:
                 kind.route, feature=one.feature.name, tenant=one.tenant, input_size=one.input_tokens
             ) as request:
                 lane = taken = await self._lane(one)
-                self._count(one, one.fate)
                 await self._run_all(one, kind.works, taken)
                 await self._stage(one, request, ladder.light, taken, "light", ends_here=one.fate != OK)
                 escalated = request.escalate(one.confidence, audit=lambda: self._audit(one, ladder, taken))
@@ -195,6 +207,7 @@ class Service:
                 audited, request_id = request.audited, request.id
             decision = "escalated" if escalated else "audited" if audited else "kept"
             self._truth.decisions[ladder.name, decision] += 1
+            self.estimates.decided(one, decision)
             self._later(lambda: self._judge(one, request_id, decision))
             # An audit begins when the answer is out, and takes the lane for as long as it runs.
             if audited:
@@ -223,15 +236,14 @@ class Service:
         done = Signal()
         members: list[Any] = []
         for _ in range(one.feature.kind.batched):
-            self._start(self._member(one, members, done))
-        self._start(self._together(one, members, done))
+            self._start(one, self._member(one, members, done))
+        self._scheduler.start(self._together(one, members, done))
 
     async def _member(self, one: Asked, members: list[Any], done: Signal) -> None:
         with gputrace.request(
             one.feature.kind.route, feature=one.feature.name, tenant=one.tenant
         ) as request:
             members.append(gputrace.member())
-            self._count(one, OK)
             self._units(one)
             request_id = request.id
             await done
@@ -246,7 +258,7 @@ class Service:
             block = gputrace.batch(members, operation=work.operation, model=work.model, variant=work.variant)
             if lane is not None and self._in_time(one):
                 many = dataclasses.replace(one, size=one.size * kind.batched, fate=OK)
-                with gputrace.attribute_to(feature=one.feature.name):
+                with gputrace.attribute_to(feature=one.feature.name), contextlib.suppress(ModelError):
                     await self._run(many, work, lane, block)
         finally:
             done.give()
@@ -279,9 +291,3 @@ def _end(one: Asked) -> None:
     if one.fate == CANCELLED:
         raise asyncio.CancelledError
     raise ModelError("the simulated model failed")
-
-
-async def _unharmed(work: Coroutine[Any, Any, None]) -> None:
-    """Let a request fail as its caller would see it: not at all."""
-    with contextlib.suppress(ModelError, OverloadedError, asyncio.CancelledError):
-        await work
