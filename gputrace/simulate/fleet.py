@@ -34,7 +34,8 @@ _LOADED_BYTES = 46 * 1024**3
 _ROOM_C, _BUSY_C = 34.0, 41.0
 _NAMESPACE = uuid.UUID("6b1f0c2e-5d0f-4a52-9a5b-0c7a6e1d4b58")
 _LOST = Explanation("gpu_lost", "the simulation has let it fall off the bus")
-_NOTEBOOK_HOURS = (0.55, 0.6)
+#: Mostly at night, when nothing else runs.
+_NOTEBOOK_HOURS = (0.2, 0.26)
 
 
 class Lane(NamedTuple):
@@ -166,11 +167,12 @@ class Fleet:
         device, now_ns = len(self.ids) - 1, self.clock()
         self.lost.add(device)
         self.gpu.lose(device)
-        self.launched[device] = [
-            one._replace(end_ns=min(one.end_ns, now_ns))
-            for one in self.launched[device]
-            if one.start_ns < now_ns
-        ]
+        for of_device in (self.launched, self._recent):
+            of_device[device] = [
+                one._replace(end_ns=min(one.end_ns, now_ns))
+                for one in of_device[device]
+                if one.start_ns < now_ns
+            ]
         for lane in [lane for lane in self._free if lane.device == device]:
             self._free.remove(lane)
             self._lanes.remove(lane)

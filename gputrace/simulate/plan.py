@@ -17,7 +17,7 @@ INCIDENTS = {
     "night": "nobody asks for anything in a quarter of each day",
     "launch": "the first feature is launched, and its traffic doubles, after three fifths of the time",
     "failures": "some requests fail, and some are cancelled",
-    "notebook": "somebody computes on the first GPU for an hour or so a day, and nothing tracks it",
+    "notebook": "somebody computes on the first GPU for an hour or so each night, and nothing tracks it",
     "loss": "the last GPU falls off the bus after three quarters of the time",
     "threshold": "a cascade's threshold is raised half-way",
     "price": "GPUs cost a tenth more from half-way on",

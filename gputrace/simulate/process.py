@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gputrace.following import Followed
     from gputrace.simulate.estimates import Rows
     from gputrace.simulate.plan import Plan
+    from gputrace.simulate.service import Thresholds
     from gputrace.telemetry.collecting import Collected
     from gputrace.telemetry.delivery import Destination
 
@@ -103,7 +104,7 @@ class SimulatedProcess:
             stack.callback(outcomes.record, outcomes.in_force())
             stack.callback(cascades_counting.record, cascades_counting.in_force())
             stack.callback(cascades_shadow.use, cascades_shadow.in_force())
-            stack.callback(_publish_estimates, cascades_counting.estimates)
+            stack.callback(_publish, cascades_counting.estimates, cascades_counting.thresholds)
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputrace-simulated-", dir=_in_memory()))
             clocks.monotonic_ns = clocks.wall_ns = calls.clock = self.clock
             spans.wall_offset_ns = 0
@@ -113,7 +114,7 @@ class SimulatedProcess:
             self._fleet.open()
             selection.choose()
             cascades_shadow.use(cascades_shadow.AtOnce())
-            _publish_estimates(self._service.estimates.rows)
+            _publish(self._service.estimates.rows, self._service.thresholds)
             self._assemble(folder)
             yield
 
@@ -240,13 +241,14 @@ def _in_memory() -> str | None:
 
 def _split(wall_ns: int, held_ns: int, busy_ns: int, *, is_lost: bool) -> dict[str, int]:
     if is_lost:
-        return {"unknown": wall_ns}
+        # What it was charged before stands.
+        return {"charged": held_ns, "unknown": wall_ns - held_ns}
     untracked_ns = max(0, busy_ns - held_ns)
     return {"charged": held_ns, "untracked": untracked_ns, "idle": wall_ns - held_ns - untracked_ns}
 
 
-def _publish_estimates(rows: Callable[[], Rows]) -> None:
-    cascades_counting.estimates = rows
+def _publish(estimates: Callable[[], Rows], thresholds: Callable[[], Thresholds]) -> None:
+    cascades_counting.estimates, cascades_counting.thresholds = estimates, thresholds
 
 
 def _restore(clock: object, queue: object, settling: bool, gpu: bool) -> None:  # noqa: FBT001

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextlib import AbstractContextManager
 
+    from gputrace.cascades_policy import Policy
     from gputrace.simulate.demand import Asked, Demand
     from gputrace.simulate.features import Ladder, Work
     from gputrace.simulate.fleet import Fleet, Lane
     from gputrace.simulate.plan import Plan
     from gputrace.simulate.scheduler import Scheduler
     from gputrace.simulate.truth import Truth
+
+    Thresholds = list[tuple[str, tuple[str, ...], Policy]]
 
 #: Users say some time after the answer what they think of it.
 _FEEDBACK_NS = 90 * NS_PER_S
@@ -189,6 +192,10 @@ class Service:
         if raised and cascade.threshold != ladder.later:
             cascade.threshold = ladder.later
         return cascade
+
+    def thresholds(self) -> Thresholds:
+        """Return name, stages and policy of its cascades, and of no other process's."""
+        return [(one.name, one.stages, one.policy) for one in self._cascades.values()]
 
     async def _climb(self, one: Asked, ladder: Ladder) -> None:
         kind = one.feature.kind
