@@ -29,6 +29,7 @@ _SAMPLE = struct.Struct("<3sdc")
 _HEAD = b"\x12\x10\x09"
 #: A literal whose length follows in four bytes.
 _LITERAL = b"\xfc"
+_SEVEN_BITS = 0x7F
 _MOST_TIME_MS = 1 << 42
 _LEAST_TIME_MS = 1 << 35
 
@@ -197,8 +198,8 @@ def _field(tag: bytes, content: bytes) -> bytes:
 
 def _varint(number: int) -> bytes:
     found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+    while number > _SEVEN_BITS:
+        found.append(number & _SEVEN_BITS | _SEVEN_BITS + 1)
         number >>= 7
     found.append(number)
     return bytes(found)

@@ -32,15 +32,21 @@ def add_parser(subparsers: Any) -> None:
         help="write telemetry of a made-up service on virtual GPUs, to see reports and boards at once",
         description="Plays requests against virtual GPUs through the real SDK, in virtual time: a week takes "
         "minutes. Writes files that `gputrace report` reads, and sends OTLP or Prometheus history. All of it "
-        "is marked with the resource attribute gputrace.simulated=true. The same seed gives the same numbers.",
+        "is marked with the resource attribute gputrace.simulated=true. One seed, one result.",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--hours", type=_positive, metavar="N", help="how long (default: 1 hour)")
     length.add_argument("--days", type=_positive, metavar="N", help="the same in days")
-    parser.add_argument("--start", type=_moment, metavar="WHEN", help="ISO time (default: so that it ends now)")
+    parser.add_argument(
+        "--start", type=_moment, metavar="WHEN", help="ISO time (default: so that it ends now)"
+    )
     parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs of the fleet (default: 4)")
     parser.add_argument(
-        "--processes", type=int, default=2, metavar="N", help="processes, each on a node of its own (default: 2)"
+        "--processes",
+        type=int,
+        default=2,
+        metavar="N",
+        help="processes, each on a node of its own (default: 2)",
     )
     parser.add_argument("--features", type=int, default=6, metavar="N", help="product features (default: 6)")
     parser.add_argument(
@@ -65,7 +71,9 @@ def add_parser(subparsers: Any) -> None:
         "--tenants", action="store_true", help="say on metrics for which customer: six times as many series"
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="CSV with t_s,input_tokens,output_tokens")
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="price book (default: one that is made up)")
+    parser.add_argument(
+        "--prices", type=Path, metavar="FILE", help="price book (default: one that is made up)"
+    )
     parser.add_argument("--gpu-name", default="Simulated GPU", metavar="NAME", help="hw.name of the GPUs")
     _add_outputs(parser)
     parser.set_defaults(run=run)
@@ -91,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gputrace.prices_rows import PriceBookError
     from gputrace.simulate.plan import PlanError
     from gputrace.simulate.running import SimulationError, simulate
+    from gputrace.telemetry.by_hand import NotDeliveredError
 
     try:
         plan, outputs = _plan(arguments), _outputs(arguments)
@@ -99,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (PlanError, PriceBookError) as error:
         print(f"gputrace simulate: {error}", file=sys.stderr)
         return _USAGE_ERROR
-    except (RemoteWriteError, SimulationError) as error:
+    except (RemoteWriteError, NotDeliveredError, SimulationError) as error:
         print(f"gputrace simulate: {error}", file=sys.stderr)
         return _FAILED
     if arguments.truth is not None:
@@ -129,7 +138,9 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         features=arguments.features,
         step_s=step_s,
         seed=arguments.seed,
-        requests=enough_requests(span_s, arguments.gpus) if arguments.requests is None else arguments.requests,
+        requests=enough_requests(span_s, arguments.gpus)
+        if arguments.requests is None
+        else arguments.requests,
         incidents=incidents,
         prices=arguments.prices,
         gpu_name=arguments.gpu_name,

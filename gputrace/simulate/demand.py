@@ -28,6 +28,8 @@ _NIGHT = (0.0, 0.25)
 _LAUNCHED_AFTER = 0.6
 _LOST_AFTER = 0.75
 _SHORTEST_S = 0.001
+#: Share of the answers that somebody judges.
+_SCORED = 0.5
 #: Launches go on after the last request that is played; audits too.
 _LONGEST_PART = 8.0
 
@@ -108,7 +110,7 @@ def draw(plan: Plan, process: int) -> Demand:
     """
     dice = random.Random(f"{plan.seed}/{process}/demand")  # noqa: S311 - a simulation
     arrivals = _arrivals(plan, dice) if plan.trace is None else _traced(plan, dice)
-    asked = [_asked(plan, dice, *arrival) for arrival in sorted(arrivals, key=lambda one: one[0])]
+    asked = [_asked(plan, dice, arrival) for arrival in sorted(arrivals, key=lambda one: one[0])]
     whole = sum(_cost(one) for one in asked)
     seconds = plan.span_s * plan.load * plan.gpus / plan.processes
     return Demand(tuple(asked), seconds / whole if whole else 0.0)
@@ -152,7 +154,9 @@ def _arrivals(plan: Plan, dice: random.Random) -> list[Arrival]:
     busy = [rhythm(plan, at_ns) for at_ns in cells]
     demanded = []
     for index, feature in enumerate(features(plan.features)):
-        weights = [feature.share * rate * _weight(plan, index, at) for rate, at in zip(busy, cells, strict=True)]
+        weights = [
+            feature.share * rate * _weight(plan, index, at) for rate, at in zip(busy, cells, strict=True)
+        ]
         demanded.append((feature, weights, sum(weights)))
     whole = sum(total for _, _, total in demanded)
     found: list[Arrival] = []
@@ -174,7 +178,8 @@ def _traced(plan: Plan, dice: random.Random) -> list[Arrival]:
     shares = [one.share for one in named]
     repeats = math.ceil(plan.span_s / length_s)
     expected = sum(
-        rhythm(plan, plan.start_ns + int((turn + 0.5) * length_s * NS_PER_S)) * len(rows) for turn in range(repeats)
+        rhythm(plan, plan.start_ns + int((turn + 0.5) * length_s * NS_PER_S)) * len(rows)
+        for turn in range(repeats)
     )
     keep = min(1.0, plan.requests / plan.processes / max(1.0, expected))
     found: list[Arrival] = []
@@ -210,7 +215,8 @@ def _rows(path: Path, lines: Iterable[dict[str, str]]) -> Iterator[tuple[float, 
             ) from error
 
 
-def _asked(plan: Plan, dice: random.Random, at_ns: int, read: int, written: int, feature: Feature) -> Asked:
+def _asked(plan: Plan, dice: random.Random, arrival: Arrival) -> Asked:
+    at_ns, read, written, feature = arrival
     kind = feature.kind
     fate, lot = OK, dice.random()
     if "failures" in plan.incidents and lot < kind.errors + kind.cancels:
@@ -229,7 +235,7 @@ def _asked(plan: Plan, dice: random.Random, at_ns: int, read: int, written: int,
         light_right=right[0],
         heavy_right=right[1],
         succeeds=dice.random() < kind.succeeds,
-        scored=dice.random() < 0.5,
+        scored=dice.random() < _SCORED,
     )
 
 
@@ -242,8 +248,6 @@ def _right(dice: random.Random, ladder: Ladder | None, confidence: float) -> tup
     if ladder is None:
         return True, True
     lot = dice.random()
-    light, heavy = (
-        low + (high - low) * confidence for low, high in (ladder.light_right, ladder.heavy_right)
-    )
+    light, heavy = (low + (high - low) * confidence for low, high in (ladder.light_right, ladder.heavy_right))
     # One lot for both: what the light model gets right, the heavy one mostly does.
     return lot < light, lot < heavy

@@ -1,7 +1,8 @@
 """What a watcher of the simulated cascades would publish: `gputrace.escalation.estimate`, with its bounds.
 
-In production `gputrace payoff` estimates, from the log events of all processes. Here each process knows its own
-requests, and the estimates are plain: a share that was counted, and a mean over audits with a normal interval.
+In production `gputrace payoff` estimates, from the log events of all processes. Here each process knows
+its own requests, and the estimates are plain: a share that was counted, and a mean over audits with a normal
+interval.
 """
 
 from __future__ import annotations

@@ -269,9 +269,7 @@ class Driver:
 
     def latest(self, device_id: str) -> Gauges | None:
         """Return what a device showed last, None for one that is lost."""
-        lost = any(
-            one.uuid == device_id and self._fleet.gpu.devices[one.index].lost for one in self._devices
-        )
+        lost = any(one.uuid == device_id and self._fleet.gpu.devices[one.index].lost for one in self._devices)
         return None if lost else self._latest.get(device_id)
 
     def start(self) -> None:

@@ -8,7 +8,7 @@ from gputrace import catalogue
 from gputrace.exporters import remote_write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gputrace.telemetry.collecting import Collected
 
@@ -76,7 +76,7 @@ class History:
         return named[0]
 
     def _histogram(
-        self, metric: catalogue.Metric, attributes: Mapping[str, object], bounds: tuple[float, ...]
+        self, metric: catalogue.Metric, attributes: Mapping[str, object], bounds: Sequence[float]
     ) -> tuple[bytes, ...]:
         key = (metric.name, *attributes, *attributes.values())
         named = self._named.get(key)

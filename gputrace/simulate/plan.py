@@ -86,8 +86,8 @@ class Plan:
                 raise PlanError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.gpus % self.processes:
             raise PlanError(
-                f"{self.gpus} GPUs cannot be shared out evenly among {self.processes} processes; each is on a "
-                "node of its own, so the GPUs must be a multiple of the processes"
+                f"{self.gpus} GPUs cannot be shared out evenly among {self.processes} processes; each is on "
+                "a node of its own, so the GPUs must be a multiple of the processes"
             )
         if self.span_s < 2 * self.step_s or self.span_s % self.step_s:
             raise PlanError(f"{self.span_s} s is not two or more whole steps of {self.step_s} s")

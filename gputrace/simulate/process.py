@@ -7,7 +7,6 @@ import functools
 import os
 import tempfile
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputrace import (
@@ -35,11 +34,12 @@ from gputrace.simulate.plan import NS_PER_S
 from gputrace.simulate.scheduler import Scheduler
 from gputrace.simulate.service import Service
 from gputrace.simulate.truth import Truth
-from gputrace.telemetry import by_hand, events, spans
+from gputrace.telemetry import by_hand, spans
 from gputrace.telemetry.metrics import Instruments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from gputrace.accounts import Snapshot
     from gputrace.following import Followed
@@ -70,9 +70,7 @@ class SimulatedProcess:
         providers: Collect and export.
     """
 
-    def __init__(
-        self, plan: Plan, number: int, destinations: Sequence[Destination], prices: Path
-    ) -> None:
+    def __init__(self, plan: Plan, number: int, destinations: Sequence[Destination], prices: Path) -> None:
         self._plan = plan
         self._number = number
         self.truth = Truth()
@@ -105,7 +103,9 @@ class SimulatedProcess:
             stack.callback(cascades_counting.record, cascades_counting.in_force())
             stack.callback(cascades_shadow.use, cascades_shadow.in_force())
             stack.callback(_publish, cascades_counting.estimates, cascades_counting.thresholds)
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputrace-simulated-", dir=_in_memory()))
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="gputrace-simulated-", dir=_in_memory())
+            )
             clocks.monotonic_ns = clocks.wall_ns = calls.clock = self.clock
             spans.wall_offset_ns = 0
             identity.use(made_up.instance_id(self._plan, self._number))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gputrace.exporters.remote_write import RemoteWriter
+from gputrace.prices_rows import PriceBookError
 from gputrace.simulate import made_up
 from gputrace.simulate.history import History
-from gputrace.simulate.plan import NS_PER_S
+from gputrace.simulate.plan import NS_PER_S, PlanError
 from gputrace.simulate.process import SimulatedProcess
 from gputrace.simulate.truth import Truth
+from gputrace.telemetry.by_hand import NotDeliveredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ _SLICE_NS = 1_800 * NS_PER_S
 
 
 class SimulationError(RuntimeError):
-    """A simulated process failed; the message is its traceback."""
+    """A simulated process failed."""
 
 
 class Slice(NamedTuple):
@@ -60,6 +61,7 @@ def simulate(plan: Plan, outputs: Outputs, advance: Callable[[float], None] = la
         PlanError: The plan or an output cannot be used.
         PriceBookError: The price book cannot.
         RemoteWriteError: The Prometheus did not take it.
+        NotDeliveredError: An OTLP receiver did not.
         SimulationError: A process failed.
     """
     outputs.check()
@@ -132,11 +134,9 @@ def _received(end: Connection) -> Slice:
     try:
         found: Any = end.recv()
     except EOFError as error:
-        raise SimulationError("a simulated process ended before its time") from error
-    if isinstance(found, BaseException):
+        raise SimulationError("a simulated process ended before its time; why, it has said above") from error
+    if isinstance(found, Exception):
         raise found
-    if isinstance(found, str):
-        raise SimulationError(found)
     done: Slice = found
     return done
 
@@ -148,5 +148,5 @@ def _work(plan: Plan, number: int, outputs: Outputs, end: Connection) -> None:
     except BrokenPipeError:
         # Nobody waits for it any more.
         return
-    except Exception:  # noqa: BLE001 - told where it can be seen
-        end.send(traceback.format_exc())
+    except (PlanError, PriceBookError, NotDeliveredError) as error:
+        end.send(error)

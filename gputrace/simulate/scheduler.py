@@ -1,4 +1,4 @@
-"""Runs coroutines in virtual time: the next thing that is due happens at once, and the clock says when it was."""
+"""Runs coroutines in virtual time: what is due next happens at once, and the clock shows when it was due."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
     from gputrace.devices.virtual_driver import VirtualClock
-
-    #: Runs one step of a coroutine.
-    Step = Callable[[Callable[[], None]], None]
 
 
 class Until:
@@ -65,27 +62,19 @@ class Scheduler:
         """Let something happen at a moment; now, where that is over."""
         heapq.heappush(self._due, (at_ns, next(self._numbers), happens))
 
-    def start(self, work: Coroutine[Any, Any, None], step: Step = lambda go: go()) -> None:
-        """Run a coroutine, in a context of its own, until it waits.
-
-        Args:
-            work: What to run.
-            step: Runs each of its steps.
-        """
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine, in a context of its own, until it waits."""
         context = copy_context()
 
         def resume() -> None:
-            def go() -> None:
-                try:
-                    awaited = context.run(work.send, None)
-                except StopIteration:
-                    return
-                if isinstance(awaited, Until):
-                    self.at(awaited.at_ns, resume)
-                else:
-                    awaited.waiting.append(resume)
-
-            step(go)
+            try:
+                awaited = context.run(work.send, None)
+            except StopIteration:
+                return
+            if isinstance(awaited, Until):
+                self.at(awaited.at_ns, resume)
+            else:
+                awaited.waiting.append(resume)
 
         resume()
 

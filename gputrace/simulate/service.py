@@ -159,10 +159,7 @@ class Service:
             seconds = work.cost * one.size * self._second
             self._truth.calls[name] += 1
             await Until(self._fleet.launch(lane, seconds / 2 if ends_here else seconds, ((name, 1),), stage))
-            if self._fleet.is_lost(lane):
-                raise ModelError("the simulated GPU is gone")
-            if ends_here:
-                _end(one)
+            self._survive(one, lane, ends_here=ends_here)
         except (ModelError, asyncio.CancelledError) as raised:
             error = raised
             raise
@@ -170,6 +167,15 @@ class Service:
             # Streams are a thread's, not a coroutine's: whoever leaves the block stands on its stream.
             with stream(lane.stream):
                 block.__exit__(None if error is None else type(error), error, None)
+
+    def _survive(self, one: Asked, lane: Lane, *, ends_here: bool) -> None:
+        """Let a model call end as it is fated to."""
+        if self._fleet.is_lost(lane):
+            raise ModelError("the simulated GPU is gone")
+        if ends_here and one.fate == CANCELLED:
+            raise asyncio.CancelledError
+        if ends_here:
+            raise ModelError("the simulated model failed")
 
     def _units(self, one: Asked) -> None:
         tokens = one.input_tokens + one.output_tokens
@@ -247,9 +253,7 @@ class Service:
         self._scheduler.start(self._together(one, members, done))
 
     async def _member(self, one: Asked, members: list[Any], done: Signal) -> None:
-        with gputrace.request(
-            one.feature.kind.route, feature=one.feature.name, tenant=one.tenant
-        ) as request:
+        with gputrace.request(one.feature.kind.route, feature=one.feature.name, tenant=one.tenant) as request:
             members.append(gputrace.member())
             self._units(one)
             request_id = request.id
@@ -291,10 +295,3 @@ class Service:
                 gputrace.score(request_id, float(one.heavy_right), name="correct", stage="heavy")
         right = one.heavy_right if decision == "escalated" else one.light_right
         self._outcome(one, request_id, good=right)
-
-
-def _end(one: Asked) -> None:
-    """Let a request end as it is fated to."""
-    if one.fate == CANCELLED:
-        raise asyncio.CancelledError
-    raise ModelError("the simulated model failed")

@@ -82,13 +82,13 @@ class Truth:
         marks.sort(key=lambda mark: mark[:2])
         holding: dict[int, Launched] = {}
         before_ns = 0
-        for at_ns, starts, one in marks:
+        for at_ns, starts, mark in marks:
             if holding and at_ns > before_ns:
                 self._share(holding.values(), before_ns, at_ns, price_at)
-            if one is not None and starts:
-                holding[id(one)] = one
-            elif one is not None:
-                del holding[id(one)]
+            if mark is not None and starts:
+                holding[id(mark)] = mark
+            elif mark is not None:
+                del holding[id(mark)]
             before_ns = at_ns
 
     def _share(

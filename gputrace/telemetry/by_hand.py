@@ -108,7 +108,9 @@ class ProvidersByHand:
         self.tracer_provider = self._tracers(destinations, seed, traced)
         self.logger_provider = self._loggers(destinations)
 
-    def _tracers(self, destinations: Sequence[Destination], seed: str, traced: float) -> TracerProvider | None:
+    def _tracers(
+        self, destinations: Sequence[Destination], seed: str, traced: float
+    ) -> TracerProvider | None:
         exporters = [one.span_exporter() for one in destinations if one.span_exporter is not None]
         if not exporters or traced <= 0:
             return None

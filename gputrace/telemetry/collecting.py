@@ -122,9 +122,7 @@ class _HistogramByHand:
         self.metric = metric
         self._table = HistogramTable((metric,), bounds)
 
-    def record(
-        self, amount: float, attributes: Mapping[str, str], context: Context | None = None
-    ) -> None:
+    def record(self, amount: float, attributes: Mapping[str, str], context: Context | None = None) -> None:
         """Record a value."""
         span = None if context is None else trace_api.get_current_span(context).get_span_context()
         sampled = span is not None and span.trace_flags.sampled
@@ -152,7 +150,8 @@ class MeterByHand(Meter):
         """Ask all instruments."""
         # The name tells the instruments which reader it is that asks.
         metric_reader = self
-        numbers = [Numbers(metric, list(callback(_OPTIONS))) for metric, callback in metric_reader._observed]  # noqa: SLF001
+        observed = metric_reader._observed
+        numbers = [Numbers(metric, list(callback(_OPTIONS))) for metric, callback in observed]
         return Collected(numbers, [(one.metric, one.points(self._shown)) for one in self._histograms])
 
     def _observe(self, name: str, callbacks: Sequence[Any] | None = None, *_: Any, **__: Any) -> Any:

@@ -52,7 +52,9 @@ def test_its_sums_are_those_of_the_files(
     )
     assert states["unknown"] > 0
     # Counters begin at 0, so that nothing of them is missed.
-    grown = by(FEATURE, catalogue.FEATURE_TIME, "sum by({0}) (max_over_time({1}[3h]) - min_over_time({1}[3h]))")
+    grown = by(
+        FEATURE, catalogue.FEATURE_TIME, "sum by({0}) (max_over_time({1}[3h]) - min_over_time({1}[3h]))"
+    )
     assert grown == pytest.approx(charged, rel=1e-9)
 
 

@@ -35,7 +35,7 @@ def series(collected: Collected) -> dict[tuple[str, ...], object]:
     for metric, points in collected.histograms:
         for point in points:
             of = (str(value) for value in (point.attributes or {}).values())
-            found[metric.name, *of] = (point.count, point.sum, tuple(point.bucket_counts))
+            found[(metric.name, *of)] = (point.count, point.sum, tuple(point.bucket_counts))
     return found
 
 
@@ -53,9 +53,7 @@ def test_the_ledger_balances_to_the_nanosecond(watched: Watched) -> None:
 def test_features_and_devices_are_told_the_same_in_every_collection(watched: Watched) -> None:
     for _, collected in watched.collected:
         of_features = sum(values(collected, FEATURE_TIME).values())
-        of_devices = sum(
-            value for of, value in values(collected, DEVICE_TIME).items() if of[-1] == "charged"
-        )
+        of_devices = sum(value for of, value in values(collected, DEVICE_TIME).items() if of[-1] == "charged")
         # A new series is shown as 0 first.
         assert of_features <= of_devices + 1e-6
     assert sum(watched.values(FEATURE_TIME).values()) == pytest.approx(
@@ -75,7 +73,9 @@ def test_what_is_counted_is_what_was_asked(watched: Watched) -> None:
     truth = watched.process.truth
     requests = watched.values(catalogue.REQUESTS.name)
     assert sum(requests.values()) == sum(truth.requests.values()) > 200
-    by_status = {status: sum(v for of, v in requests.items() if of[-1] == status) for status in ("ok", "error")}
+    by_status = {
+        status: sum(v for of, v in requests.items() if of[-1] == status) for status in ("ok", "error")
+    }
     assert by_status["ok"] == sum(count for (_, status), count in truth.requests.items() if status == "ok")
     tokens = watched.values(catalogue.UNITS.name)
     assert {of[0]: value for of, value in tokens.items()} == truth.units
@@ -135,7 +135,9 @@ def test_half_way_gpus_cost_more_and_a_threshold_is_raised(watched: Watched) -> 
     assert set(values(after, catalogue.DEVICE_PRICE.name).values()) == {2.64}
     thresholds = {of[0]: value for of, value in watched.values(catalogue.ESCALATION_THRESHOLD.name).items()}
     assert thresholds["summary"] == 0.65
-    assert {of[0]: v for of, v in values(before, catalogue.ESCALATION_THRESHOLD.name).items()}["summary"] == 0.5
+    assert {of[0]: v for of, v in values(before, catalogue.ESCALATION_THRESHOLD.name).items()}[
+        "summary"
+    ] == 0.5
 
 
 def test_every_metric_that_a_service_has_is_there(watched: Watched) -> None:
