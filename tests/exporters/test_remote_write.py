@@ -54,6 +54,7 @@ def plain(frame: bytes) -> bytes:
         if size >= 60:
             extra = size - 59
             size, at = int.from_bytes(frame[at : at + extra], "little"), at + extra
+        assert at + size < len(frame), "the literal is cut short"
         found += frame[at : at + size + 1]
         at += size + 1
     assert len(found) == length

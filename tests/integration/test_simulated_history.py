@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.integration.conftest import MetricServer
 
-pytestmark = pytest.mark.requires("prometheus")
+pytestmark = pytest.mark.requires("prometheus", "victoria-metrics")
 
 #: Long past: whatever the server knows of the present must not matter.
 START_NS = 1_767_225_600_000_000_000
@@ -83,3 +84,20 @@ def test_every_series_is_named_by_the_catalogue_and_marked(
         f"histogram_quantile(0.5, sum by (le) ({catalogue.CALL_DURATION.prometheus}_bucket))", time=end
     )
     assert 0 < quantile[0][1] < 60
+
+
+def test_over_otlp_it_is_the_same(victoria: MetricServer) -> None:
+    """What a server makes of it over OTLP: the names and values that remote write has."""
+    start_ns = (time.time_ns() // S - 3_600) * S
+    plan = Plan(start_ns, span_s=600, gpus=1, processes=1, step_s=60, requests=60)
+    truth = simulate(plan, Outputs(endpoint=f"{victoria.url}/opentelemetry"))
+    charged = victoria.query(
+        f"sum by ({FEATURE}) ({catalogue.FEATURE_TIME.prometheus})", time=str(plan.end_ns // S + 1)
+    )
+    assert {labels[FEATURE]: value for labels, value in charged} == pytest.approx(truth.feature_s, rel=1e-5)
+    marked = victoria.query(
+        f'count({catalogue.DEVICE_TIME.prometheus}{{"gputrace.simulated"="true"}}) or '
+        f'count({catalogue.DEVICE_TIME.prometheus}{{gputrace_simulated="true"}})',
+        time=str(plan.end_ns // S + 1),
+    )
+    assert marked[0][1] == len(catalogue.DEVICE_STATES)
