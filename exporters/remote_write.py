@@ -166,6 +166,8 @@ class RemoteWriter:
                 "; Prometheus takes what is older than its newest samples only with "
                 "`storage: tsdb: out_of_order_time_window: 40d` in its configuration"
             )
+        elif "duplicate sample" in said:
+            hint = "; there is other history under the same names already, such as another run's: remove it"
         elif error.code in {404, 405}:
             hint = "; Prometheus must be started with --web.enable-remote-write-receiver"
         return f"{self.url} answers {error.code}: {said or error.reason}{hint}"

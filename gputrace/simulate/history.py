@@ -14,24 +14,27 @@ if TYPE_CHECKING:
 
 _INFINITE = float("inf")
 _TARGET_INFO = "target_info"
-_SERVICE_NAME, _INSTANCE_ID, _NAMESPACE = "service.name", "service.instance.id", "service.namespace"
+_SERVICE_NAME, _INSTANCE_ID = "service.name", "service.instance.id"
+#: What of the resource every series has as a label, where it is there.
+_PROMOTED = ("deployment.environment.name", catalogue.SIMULATED)
 
 
 class History:
     """The series of one process.
 
-    Each has the labels that Prometheus gives what comes over OTLP, and the mark of a simulation besides: it
-    must be possible to leave them out, and to delete them, wherever they were written.
+    Each has the labels that Prometheus gives what comes over OTLP where it is told to promote the
+    environment, and the mark of a simulation: it must be possible to leave them out, and to delete them,
+    wherever they were written.
 
     Args:
         resource: Attributes of the process.
     """
 
     def __init__(self, resource: Mapping[str, object]) -> None:
-        self._identity = {
+        self._identity: dict[str, object] = {
             remote_write.JOB: str(resource[_SERVICE_NAME]),
             remote_write.INSTANCE: str(resource[_INSTANCE_ID]),
-            catalogue.SIMULATED: "true",
+            **{name: resource[name] for name in _PROMOTED if name in resource},
         }
         told = {name: value for name, value in resource.items() if name not in {_SERVICE_NAME, _INSTANCE_ID}}
         self._info = remote_write.labels(_TARGET_INFO, {**told, **self._identity})

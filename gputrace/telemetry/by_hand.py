@@ -12,7 +12,7 @@ from opentelemetry import trace as trace_api
 from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics.export import MetricExportResult
-from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from gputrace.telemetry.delivery import Destination
 
 _LINE = 512
+_VERSION = "1.0"
+_ENVIRONMENT = "deployment.environment.name"
 
 
 class NotDeliveredError(RuntimeError):
@@ -98,7 +100,13 @@ class ProvidersByHand:
         start_ns: int,
     ) -> None:
         self.resource = Resource.create(
-            {SERVICE_NAME: service_name, SERVICE_INSTANCE_ID: instance_id, catalogue.SIMULATED: True}
+            {
+                SERVICE_NAME: service_name,
+                SERVICE_INSTANCE_ID: instance_id,
+                SERVICE_VERSION: _VERSION,
+                _ENVIRONMENT: "simulation",
+                catalogue.SIMULATED: True,
+            }
         )
         self._start_ns = start_ns
         self._exporters = {

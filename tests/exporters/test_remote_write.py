@@ -164,6 +164,7 @@ def test_a_receiver_that_is_busy_is_asked_again(receiver, monkeypatch) -> None:
     [
         (400, b"out of order sample", "out_of_order_time_window"),
         (404, b"remote write receiver needs to be enabled", "--web.enable-remote-write-receiver"),
+        (400, b"duplicate sample for timestamp", "history under the same names already"),
         (400, b"bad", "answers 400: bad"),
     ],
 )

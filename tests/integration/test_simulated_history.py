@@ -25,6 +25,7 @@ pytestmark = pytest.mark.requires("prometheus", "victoria-metrics")
 START_NS = 1_767_225_600_000_000_000
 S = 1_000_000_000
 FEATURE = catalogue.FEATURE.replace(".", "_")
+OF_PROCESSES = {"__name__", "job", "instance", "le", "gputrace_simulated", "deployment_environment_name"}
 STATE = catalogue.DEVICE_STATE.replace(".", "_")
 
 
@@ -77,7 +78,11 @@ def test_every_series_is_named_by_the_catalogue_and_marked(
         for suffix in ("_bucket", "_sum", "_count"):
             name = name.removesuffix(suffix) if name.removesuffix(suffix) in known else name
         assert name in known
-        assert set(labels) - {"__name__", "job", "instance", "le", "gputrace_simulated"} <= attributes
+        assert (
+            set(labels)
+            - {"__name__", "job", "instance", "le", "gputrace_simulated", "deployment_environment_name"}
+            <= attributes
+        )
     unmarked = server.query('count({gputrace_simulated="",job="simulated-service"})', time=end)
     assert unmarked == []
     quantile = server.query(

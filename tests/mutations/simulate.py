@@ -31,8 +31,8 @@ MUTATIONS = (
     Mutation(
         "simulate: series of Prometheus are not marked",
         HISTORY,
-        '            catalogue.SIMULATED: "true",\n',
-        "",
+        '_PROMOTED = ("deployment.environment.name", catalogue.SIMULATED)',
+        '_PROMOTED = ("deployment.environment.name",)',
         IN_PROMETHEUS + "test_every_series_is_named_by_the_catalogue_and_marked",
     ),
     Mutation(
