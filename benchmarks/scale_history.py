@@ -25,7 +25,7 @@ from gputrace.exporters import remote_write
 from gputrace.exporters.remote_write import RemoteWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -176,6 +176,17 @@ def spread(wanted: Sequence[str], entity: dict[str, str]) -> Iterator[dict[str, 
     yield from (dict(chosen) for chosen in itertools.product(*choices))
 
 
+def each_once(wanted: Sequence[str], entities: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
+    """Yield the sets of labels that many entities have, each once."""
+    written: set[tuple[tuple[str, str], ...]] = set()
+    for entity in entities:
+        for labels in spread(wanted, entity):
+            key = tuple(labels.items())
+            if key not in written:
+                written.add(key)
+                yield labels
+
+
 # --- what is written ---------------------------------------------------------
 
 
@@ -189,8 +200,9 @@ def raw(size: Size, grid: Grid) -> Iterator[bytes]:
     values = Values(grid)
     for process in range(size.processes):
         instance = {JOB: "scale", INSTANCE: f"process-{process:03d}", ENVIRONMENT: "simulation"}
-        for metric, feature in itertools.product(FEATURE_METRICS, features_of(size)):
-            for labels in spread([one for one in labels_of(metric) if one != "gputrace_stage"], feature):
+        for metric in FEATURE_METRICS:
+            wanted = [one for one in labels_of(metric) if one != "gputrace_stage"]
+            for labels in each_once(wanted, features_of(size)):
                 yield grid.series(metric.prometheus, {**labels, **instance}, values.counter())
         yield from _histograms(size, grid, values, instance)
     for metric, device in itertools.product(DEVICE_METRICS, devices_of(size)):
@@ -237,13 +249,8 @@ def recorded(size: Size, grid: Grid, rules: dict[str, list[str]]) -> Iterator[by
     for name, wanted in rules.items():
         entities = devices_of(size) if "hw_id" in wanted else features_of(size)
         known = {ENVIRONMENT: "simulation", **({JOB: "scale"} if JOB in wanted else {})}
-        written: set[tuple[tuple[str, str], ...]] = set()
-        for entity in entities:
-            for labels in spread(wanted, entity):
-                key = tuple(labels.items())
-                if key not in written:
-                    written.add(key)
-                    yield grid.series(name, {**labels, **known}, values.gauge())
+        for labels in each_once(wanted, entities):
+            yield grid.series(name, {**labels, **known}, values.gauge())
 
 
 def main() -> None:
