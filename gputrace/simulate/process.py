@@ -7,6 +7,7 @@ import functools
 import os
 import tempfile
 from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gputrace import (
@@ -188,7 +189,8 @@ class SimulatedProcess:
         yield self._plan.start_ns, self.providers.meter.collect()
 
     def _end(self) -> Iterator[tuple[int, Collected]]:
-        self._settler.tick()
+        # As a program ends; by now there is nothing to wait for.
+        self._settler.flush(monotonic())
         self._escalations.give_up()
         self._settler.stop()
         final = self._settler.snapshot()
