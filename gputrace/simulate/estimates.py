@@ -16,7 +16,7 @@ from gputrace import catalogue
 if TYPE_CHECKING:
     from gputrace.simulate.demand import Asked
 
-#: Nothing is estimated from fewer audits.
+#: Quality is not estimated from fewer audits.
 _FEWEST = 30
 _NORMAL_95 = 1.96
 
@@ -80,19 +80,25 @@ class Estimates:
         """Return the rows of ``gputrace.escalation.estimate``."""
         found: Rows = []
         for (cascade, feature), seen in self._seen.items():
-            if seen.audits < _FEWEST:
-                continue
-            saved = 1 - (seen.light + seen.heavy) / seen.always
-            for quantity, middle, half in (("savings_frac", saved, 0.0), ("quality_delta", *_quality(seen))):
-                for bound, value in (("low", middle - half), ("value", middle), ("high", middle + half)):
-                    of = {
-                        catalogue.ESCALATION_CASCADE: cascade,
-                        catalogue.FEATURE: feature,
-                        catalogue.ESCALATION_QUANTITY: quantity,
-                        catalogue.ESCALATION_BOUND: bound,
-                    }
-                    found.append((of, value))
+            of = {catalogue.ESCALATION_CASCADE: cascade, catalogue.FEATURE: feature}
+            for quantity, bounds in _estimated(seen).items():
+                for bound, value in bounds.items():
+                    named = {catalogue.ESCALATION_QUANTITY: quantity, catalogue.ESCALATION_BOUND: bound}
+                    found.append(({**of, **named}, value))
         return found
+
+
+def _estimated(seen: _Seen) -> dict[str, dict[str, float]]:
+    """Return the estimates by quantity and bound; of quality only what enough audits tell."""
+    saved = 1 - (seen.light + seen.heavy) / seen.always
+    found = {
+        "savings_frac": {"low": saved, "value": saved, "high": saved},
+        "audits_needed": {"value": float(max(0, _FEWEST - seen.audits))},
+    }
+    if seen.audits >= _FEWEST:
+        middle, half = _quality(seen)
+        found["quality_delta"] = {"low": middle - half, "value": middle, "high": middle + half}
+    return found
 
 
 def _quality(seen: _Seen) -> tuple[float, float]:
