@@ -33,7 +33,7 @@ def test_its_sums_are_those_of_the_files(
     start_prometheus: Callable[..., MetricServer], tmp_path: Path
 ) -> None:
     server = start_prometheus(receives=True)
-    plan = Plan(START_NS, span_s=7_200, gpus=4, processes=2, step_s=60, requests=500)
+    plan = Plan(START_NS, span_s=3_600, gpus=2, processes=2, step_s=60, requests=250)
     truth = simulate(plan, Outputs(tmp_path / "data", remote_write=server.url))
     report = spend_report(tmp_path / "data", ("feature",), None, percentiles=False).to_json()
     end = str(plan.end_ns // S + 1)

@@ -24,8 +24,8 @@ MUTATIONS = (
     Mutation(
         "simulate: what is written is not marked",
         BY_HAND,
-        "catalogue.SIMULATED: True}",
-        "}",
+        "                catalogue.SIMULATED: True,\n",
+        "",
         REPORTED + "test_every_line_says_that_it_is_simulated",
     ),
     Mutation(
