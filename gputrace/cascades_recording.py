@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from gputrace import cascades_counting, faults, ledger
+from gputrace import cascades_counting, clocks, faults, ledger
 from gputrace.attribution import UNNAMED, enclosing_call, printable, scope_in_force, tolerated_fields
 from gputrace.cascades_policy import AUDIT_STAGE, Step, as_number
 from gputrace.cascades_records import (
@@ -124,7 +123,7 @@ def record_decision(  # noqa: PLR0913 - one argument a fact
                 request_id=identity,
                 feature=named.get("feature", billed.feature),
                 status="ok",
-                at_ns=time.time_ns(),
+                at_ns=clocks.wall_ns(),
                 steps=(
                     Step(
                         as_number(confidence),

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls, call_closing, cascades_counting, catalogue, faults, ledger, staged
+from gputrace import (
+    call as calls,
+    call_closing,
+    cascades_counting,
+    catalogue,
+    clocks,
+    faults,
+    ledger,
+    staged,
+)
 from gputrace.attribution import enclosing_call, scope_in_force, tolerated_fields
 from gputrace.call_blocks import OpenCalls
 from gputrace.cascades_audits import NO_CALLBACK, NO_DRAW, QUEUE
@@ -147,7 +155,7 @@ class CascadeRequest(Request, StagedWork):
             return False
         if self.policy is None:
             self.policy = cascade.policy
-            self.decided_ns = time.time_ns()
+            self.decided_ns = clocks.wall_ns()
         step = self.policy.judge(confidence, len(steps))
         steps.append(step)
         if len(steps) == 1:

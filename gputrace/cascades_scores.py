@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gputrace import call_register, catalogue, faults
+from gputrace import call_register, catalogue, clocks, faults
 from gputrace.attribution import printable, tolerated_fields
 from gputrace.cascades_policy import as_number
 from gputrace.outcomes import LONGEST_REQUEST_ID
@@ -97,7 +96,7 @@ class Scores:
         billed = call_register.attribution_of(identity)
         self._waiting.append(
             Score(
-                time.time_ns(),
+                clocks.wall_ns(),
                 printable(identity),
                 number,
                 text,

@@ -74,6 +74,7 @@ from gputrace.catalogue_attributes import (
     SCORE_NAME as SCORE_NAME,
     SCORE_VALUE as SCORE_VALUE,
     SHARED as SHARED,
+    SIMULATED as SIMULATED,
     STAGE as STAGE,
     STATUS as STATUS,
     TENANT as TENANT,

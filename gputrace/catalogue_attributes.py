@@ -59,6 +59,8 @@ HW_ID = "hw.id"
 HW_NAME = "hw.name"
 HW_TYPE = "hw.type"
 HW_PARENT = "hw.parent"
+#: Of the resource; the only attribute of gputrace that is.
+SIMULATED = "gputrace.simulated"
 ENERGY_SOURCE = "gputrace.energy.source"
 ENERGY_SPLIT = "gputrace.energy.split"
 PRICE_SKU = "gputrace.price.sku"
@@ -176,6 +178,10 @@ ATTRIBUTES = (
     Attribute(
         ENERGY_SPLIT,
         "How energy was shared: above the `idle_power` seen, or `estimated` by time alone until it was.",
+    ),
+    Attribute(
+        SIMULATED,
+        "True on everything that `gputrace simulate` writes, absent elsewhere; of the resource.",
     ),
     Attribute(PRICE_SKU, "Product that a price is for, as its row in the price book says."),
     Attribute(PRICE_KIND, "`on_demand`, `reserved`, `spot` or `amortised`."),

@@ -317,8 +317,8 @@ class Hardware:
         if self._publishing:
             for published in self._published.values():
                 final_ns = self.node.final_ns(published.device.id)
-                # Where the driver was never read, no reading will come.
-                for told in published.tell_all(final_ns, self._held(published)):
+                silent = self._errors.silent(published.device.id)
+                for told in published.tell_all(final_ns, self._held(published), silent=silent):
                     self._tell(published, told)
             self._leave_word()
             self._reap_all(now_ns)

@@ -39,6 +39,10 @@ class Errors:
                 self.counts[uuid, reason] += 1
         self._troubled = troubled
 
+    def silent(self, uuid: str) -> bool:
+        """Tell whether a device did not answer when it was last asked."""
+        return uuid in self._troubled
+
 
 def gauges(devices: Iterable[PublishedDevice], sampler: NvmlSampler, errors: Errors) -> dict[str, Rows]:
     """Return the rows of the ``hw.*`` metrics by name. What was not read is absent.

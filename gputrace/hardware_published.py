@@ -188,9 +188,15 @@ class PublishedDevice(Account):
     def _begin(self, at_ns: int) -> None:
         self._told_ns = self.begins_ns = max(at_ns, self._not_before_ns)
 
-    def tell_all(self, final_ns: int, held_between: HeldBetween) -> Iterator[Told]:
-        """Count the rest, where the driver was never read: no reading will come."""
-        if final_ns > self._told_ns and self.utilisation is None:
+    def tell_all(self, final_ns: int, held_between: HeldBetween, *, silent: bool = False) -> Iterator[Told]:
+        """Count the rest, where no reading will come.
+
+        Args:
+            final_ns: Holders are final up to here.
+            held_between: What they held.
+            silent: The device answers no more; one that was never read is as silent.
+        """
+        if final_ns > self._told_ns and (silent or self.utilisation is None):
             yield from self._told(self._told_ns, final_ns, None, held_between)
 
     def _told(

@@ -41,6 +41,12 @@ def _of_providers() -> str | None:
     return None
 
 
+def use(instance_id: str) -> None:
+    """Say who this process is, in the place of all others who could."""
+    global _instance_id  # noqa: PLW0603 - one identity a process
+    _instance_id = instance_id
+
+
 def reset() -> None:
     """Give a forked child an identity of its own.
 

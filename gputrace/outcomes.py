@@ -6,12 +6,19 @@ whenever somebody reads, and when it has grown long.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gputrace import attribution, attribution_current, call as calls, call_register, catalogue, faults
+from gputrace import (
+    attribution,
+    attribution_current,
+    call as calls,
+    call_register,
+    catalogue,
+    clocks,
+    faults,
+)
 from gputrace.attribution import UNNAMED, scope_in_force, tolerated_fields
 from gputrace.outcomes_values import checked_amount, checked_name
 from gputrace.telemetry import spans
@@ -155,7 +162,7 @@ class Outcomes:
                 len(request_id),
             )
             return
-        self._events.append(Event(time.time_ns(), name, value, attribution.printable(request_id)))
+        self._events.append(Event(clocks.wall_ns(), name, value, attribution.printable(request_id)))
 
     # --- whoever reads -------------------------------------------------------
 

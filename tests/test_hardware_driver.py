@@ -118,6 +118,27 @@ def test_errors_count_each_time_that_a_device_stops_answering(start, driver, sam
         program.tick(T0 + S)
 
 
+def test_a_gpu_that_fell_off_the_bus_is_unknown_to_the_very_end(start, driver):
+    taken = []
+    sampler = stand_in.make(driver, on_reading=taken.append)
+    began_ns = driver.monotonic_ns()
+    program = start(at_ns=began_ns, sampler=sampler)
+    for polls in range(8):
+        if polls == 4:
+            driver.script(*(f"fail {call} 1 15" for call in stand_in.DEVICE_CALLS))
+        stand_in.poll(sampler, driver)
+        while taken:
+            program.hardware.take(taken.pop(0))
+        program.tick(driver.monotonic_ns())
+    ends_ns = driver.monotonic_ns()
+    program.close(ends_ns)
+    found = program.states(GPU1)
+    assert found["unknown"] > 0
+    first = next(one for one in program.hardware.accounts() if one.device.id == GPU1)
+    assert program.spent_ns(GPU1) == ends_ns - first.begins_ns
+    sampler.stop()
+
+
 def test_another_trouble_of_the_same_device_is_another_error(driver, sampler):
     errors = Errors()
     stand_in.started(sampler, driver)

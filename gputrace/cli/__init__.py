@@ -20,6 +20,7 @@ COMMANDS = (
     "gputrace.cli.demo",
     "gputrace.cli.agent",
     "gputrace.cli.run",
+    "gputrace.cli.simulate",
 )
 """Modules with `add_parser(subparsers)`, which sets `run`: arguments in, exit status out.
 

@@ -9,7 +9,6 @@ adds them to what it sends.
 from __future__ import annotations
 
 import threading
-import time
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from gputrace import catalogue
+from gputrace import catalogue, clocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,13 +41,14 @@ Shown = set[tuple[str, Key]]
 
 
 class _Row:
-    """Counts of one series by bucket, with sum, extremes and the last exemplar, in seconds."""
+    """Counts of one series by bucket, with sum, extremes and the last exemplar."""
 
-    __slots__ = ("attributes", "buckets", "count", "exemplar", "maximum", "minimum", "total")
+    __slots__ = ("attributes", "bounds", "buckets", "count", "exemplar", "maximum", "minimum", "total")
 
-    def __init__(self, attributes: Mapping[str, str]) -> None:
+    def __init__(self, attributes: Mapping[str, str], bounds: Sequence[float]) -> None:
         self.attributes = attributes
-        self.buckets = [0] * (len(_BOUNDS) + 1)
+        self.bounds = bounds
+        self.buckets = [0] * (len(bounds) + 1)
         self.count = 0
         self.total = 0.0
         self.minimum = float("inf")
@@ -57,13 +57,13 @@ class _Row:
 
     def record(self, value: float, span: SpanContext | None) -> None:
         # As in OpenTelemetry, a bucket includes its upper bound.
-        self.buckets[bisect_left(_BOUNDS, value)] += 1
+        self.buckets[bisect_left(self.bounds, value)] += 1
         self.count += 1
         self.total += value
         self.minimum = min(self.minimum, value)
         self.maximum = max(self.maximum, value)
         if span is not None:
-            self.exemplar = Exemplar({}, value, time.time_ns(), span.span_id, span.trace_id)
+            self.exemplar = Exemplar({}, value, clocks.wall_ns(), span.span_id, span.trace_id)
 
 
 class HistogramTable:
@@ -71,10 +71,12 @@ class HistogramTable:
 
     Args:
         metrics: Which histograms there are, in the order in which values are recorded.
+        bounds: Upper bounds of their buckets.
     """
 
-    def __init__(self, metrics: Sequence[catalogue.Metric]) -> None:
+    def __init__(self, metrics: Sequence[catalogue.Metric], bounds: Sequence[float] = _BOUNDS) -> None:
         self._metrics = tuple(metrics)
+        self._bounds = tuple(bounds)
         self.reset()
 
     def reset(self) -> None:
@@ -82,7 +84,7 @@ class HistogramTable:
         # A signal handler that flushes may interrupt a record on its own thread.
         self._lock = threading.RLock()
         self._rows: list[dict[Key, _Row]] = [{} for _ in self._metrics]
-        self._start_ns = time.time_ns()
+        self._start_ns = clocks.wall_ns()
 
     def record(
         self, attributes: Mapping[str, str], values: Sequence[float | None], span: SpanContext | None
@@ -100,7 +102,7 @@ class HistogramTable:
                 if value is not None:
                     row = rows.get(key)
                     if row is None:
-                        row = rows.setdefault(key, _Row(attributes))
+                        row = rows.setdefault(key, _Row(attributes, self._bounds))
                     row.record(value, span)
 
     def read(self, shown: Shown) -> list[Metric]:
@@ -129,9 +131,9 @@ class HistogramTable:
         shown: Shown,
     ) -> list[HistogramDataPoint]:
         points = []
-        now_ns = time.time_ns()
+        now_ns = clocks.wall_ns()
         for key, row in rows.items():
-            seen = row if (name, key) in shown else _Row(row.attributes)
+            seen = row if (name, key) in shown else _Row(row.attributes, self._bounds)
             shown.add((name, key))
             points.append(
                 HistogramDataPoint(
@@ -141,7 +143,7 @@ class HistogramTable:
                     count=seen.count,
                     sum=seen.total,
                     bucket_counts=tuple(seen.buckets),
-                    explicit_bounds=_BOUNDS,
+                    explicit_bounds=self._bounds,
                     min=seen.minimum if seen.count else 0.0,
                     max=seen.maximum if seen.count else 0.0,
                     exemplars=[seen.exemplar] if seen.exemplar is not None else [],

@@ -84,18 +84,20 @@ class Instruments:
 
     Args:
         snapshot: Returns all counters at one instant.
+        meter: Makes them; that of the global provider by default.
 
     Attributes:
         take_snapshot: ``snapshot``; replaced when another settler takes over, since
             a meter takes an instrument of a name only once.
     """
 
-    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot], meter: Meter | None = None) -> None:
         self.take_snapshot = snapshot
         self._collection = threading.local()
         self._shown: WeakKeyDictionary[Any, _Shown] = WeakKeyDictionary()
         self._counters: list[tuple[str, Callable[[Snapshot], Rows]]] = []
-        meter = metrics_api.get_meter(catalogue.SCOPE_NAME, schema_url=catalogue.SCHEMA_URL)
+        if meter is None:
+            meter = metrics_api.get_meter(catalogue.SCOPE_NAME, schema_url=catalogue.SCHEMA_URL)
         self._observe(meter, catalogue.DEVICE_TIME, lambda shown: shown.device_time_s)
         self._observe(meter, catalogue.FEATURE_TIME, lambda shown: shown.feature_time_s)
         self._observe(meter, catalogue.CALLS, lambda shown: shown.calls)

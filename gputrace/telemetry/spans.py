@@ -7,7 +7,6 @@ is ended with its true end time once the device time is known.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as context_api, trace as trace_api
@@ -17,7 +16,7 @@ from opentelemetry.trace import Link, Status, StatusCode
 # Where the API keeps the current span: its own accessors take three times as long.
 from opentelemetry.trace.propagation import _SPAN_KEY
 
-from gputrace import catalogue, faults
+from gputrace import catalogue, clocks, faults
 from gputrace.attribution import ATTRIBUTE_OF_FIELD, FIELDS, enclosing_call
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ _tracer_of: object = None
 
 #: Wall clock less CLOCK_MONOTONIC, ns. Spans take both ends from one clock, so
 #: that a step of the wall clock never makes a span end before it starts.
-wall_offset_ns = time.time_ns() - time.monotonic_ns()
+wall_offset_ns = clocks.wall_ns() - clocks.monotonic_ns()
 
 # More than clocks drift apart between two looks at them: the machine has slept, or was moved.
 _STEP_NS = 100_000_000
@@ -88,7 +87,7 @@ def begin(call: Call) -> None:
             if span_context.is_valid and not span_context.trace_flags.sampled:
                 _seen_unsampled = parent
                 return
-        span = _start(call, context, links, time.monotonic_ns())
+        span = _start(call, context, links, clocks.monotonic_ns())
         call.outside = context_api.get_current()
         call.context = Context({**call.outside, _SPAN_KEY: span})
         context_api.attach(call.context)
@@ -272,6 +271,6 @@ def record_outcome(at_ns: int, attributes: Mapping[str, str | float]) -> None:
 
 def _follow_wall_clock() -> None:
     global wall_offset_ns  # noqa: PLW0603 - one clock a process
-    offset_ns = time.time_ns() - time.monotonic_ns()
+    offset_ns = clocks.wall_ns() - clocks.monotonic_ns()
     if abs(offset_ns - wall_offset_ns) > _STEP_NS:
         wall_offset_ns = offset_ns

@@ -80,16 +80,22 @@ def running(command: list[str], url: str, ready: str, log: Path, flush: str = ""
 def start_prometheus(
     servers: Any, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> Iterator[Callable[..., MetricServer]]:
-    """`start_prometheus(port)` scrapes it twice a second; `start_prometheus(data=...)` reads blocks."""
+    """`start_prometheus(port)` scrapes it twice a second; `start_prometheus(data=...)` reads blocks;
+    `start_prometheus(receives=True)` takes history by remote write."""
     with contextlib.ExitStack() as stack:
 
-        def start(scraped: int | None = None, data: Path | None = None) -> MetricServer:
+        def start(
+            scraped: int | None = None, data: Path | None = None, *, receives: bool = False
+        ) -> MetricServer:
             port = unused_tcp_port_factory()
             config: dict[str, Any] = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}}
             if scraped is not None:
                 config["scrape_configs"] = [
                     {"job_name": "app", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
                 ]
+            if receives:
+                # History: all of a series comes at once, when other series are further already.
+                config["storage"] = {"tsdb": {"out_of_order_time_window": "400d"}}
             (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
             command = [
                 servers["prometheus"],
@@ -97,6 +103,8 @@ def start_prometheus(
                 f"--storage.tsdb.path={data or tmp_path / 'prometheus'}",
                 f"--web.listen-address=127.0.0.1:{port}",
             ]
+            if receives:
+                command += ["--web.enable-remote-write-receiver", "--storage.tsdb.retention.time=10y"]
             url = f"http://127.0.0.1:{port}"
             return stack.enter_context(running(command, url, "/-/ready", tmp_path / "prometheus.log"))
 

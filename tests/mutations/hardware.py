@@ -37,6 +37,13 @@ MUTATIONS = [
         "test_what_a_killed_process_accepted_and_did_not_export_is_lost_to_the_call",
     ),
     Mutation(
+        "published: the last seconds of a GPU that fell off the bus are in no state",
+        "gputrace/hardware.py",
+        "                silent = self._errors.silent(published.device.id)",
+        "                silent = False",
+        "tests/test_hardware_driver.py::test_a_gpu_that_fell_off_the_bus_is_unknown_to_the_very_end",
+    ),
+    Mutation(
         "published: a gap between two readings is told with the reading after it",
         PUBLISHED,
         "                yield from self._told(self._told_ns, reading.start_ns, None, held_between)",

@@ -1,0 +1,74 @@
+"""`gputrace simulate` from the command line: two processes, and what cannot be."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gputrace.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHORT = ("simulate", "--start", "2026-01-01T00:00Z", "--hours", "0.25", "--step", "60", "--requests", "60")
+
+
+def test_a_simulation_and_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, truth = tmp_path / "data", tmp_path / "truth.json"
+    assert main([*SHORT, "--data", str(data), "--truth", str(truth), "--gpus", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "Simulated 0.25 h of 2 GPUs" in said
+    assert f"gputrace report {data}" in said
+    assert len(list(data.glob("metrics-*"))) == 2
+    told = json.loads(truth.read_text())
+    assert main(["report", str(data), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["balanced"]
+    charged = {row["feature"]: row["charged_s"] for row in report["rows"]}
+    assert charged == pytest.approx(told["feature_s"], rel=1e-5)
+    assert len(report["devices"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--gpus", "3"), "must be a multiple"),
+        (("--scenario", "flood"), "no incident is called flood"),
+        (("--trace", "nowhere.csv", "--processes", "1"), "nowhere.csv: No such file"),
+        (("--prices", "nowhere.toml", "--processes", "1"), "nowhere.toml: No such file"),
+        (("--start", "2999-01-01", "--remote-write", "http://localhost:9"), "no history of the future"),
+    ],
+)
+def test_what_cannot_be(
+    arguments: tuple[str, ...],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*SHORT, *arguments]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_price_book_that_is_wrong_is_told_from_another_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = tmp_path / "prices.toml"
+    book.write_text("[[price]]\n")
+    assert main([*SHORT, "--data", str(tmp_path / "data"), "--prices", str(book)]) == 2
+    assert "prices.toml: price 1: name: say which devices" in capsys.readouterr().err
+
+
+def test_a_prometheus_that_is_not_there(unused_tcp_port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    assert main([*SHORT, "--processes", "1", "--remote-write", url]) == 1
+    assert "does not answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "inf", "soon"])
+def test_a_length_is_a_positive_number(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--hours", text]) == 2
+    assert "no positive number" in capsys.readouterr().err
