@@ -1,1 +1,1 @@
-"""Boards and rules, made from the catalogue: nothing here can ask for a metric that gputrace does not emit."""
+"""Boards and rules, made from the catalogue: none can ask for a metric that gputrace does not emit."""

@@ -14,6 +14,8 @@ _HARDWARE = (catalogue.HW_TYPE, catalogue.HW_NAME)
 _CASCADE = (catalogue.ESCALATION_CASCADE, catalogue.CURRENCY)
 _AUDIT = match(catalogue.STAGE, "audit")
 _NOT_AUDIT = match(catalogue.STAGE, "audit", "!=")
+_FEATURE = "Feature {{ $labels.gputrace_feature }}"
+_CASCADE_NAMED = "Cascade {{ $labels.gputrace_escalation_cascade }}"
 _GPU = match(catalogue.HW_TYPE, "gpu")
 
 
@@ -64,11 +66,11 @@ BUDGETS = (
         f"{_LAST_HOUR} * {_MONTH} / ({_BUDGET} > 0) > 10",
         "15m",
         "page",
-        'Feature {{ $labels.gputrace_feature }} spends its month\'s budget {{ printf "%.0f" $value }} times too fast',
+        _FEATURE + ' spends its month\'s budget {{ printf "%.0f" $value }} times too fast',
         "gputrace-budget",
         _OF_FEATURE,
-        "The spend of the last hour, kept up for the whole month, would be more than ten times the feature's "
-        "budget: the month's money would be gone in three days.",
+        "The spend of the last hour, kept up for the whole month, would be more than ten times the "
+        "feature's budget: the month's money would be gone in three days.",
         (
             "Open the feature's board: is it more requests, or dearer ones?",
             "More requests: is it a launch, a retry storm, a load test that forgot to end?",
@@ -81,7 +83,7 @@ BUDGETS = (
         f"{_spent(recorded.FEATURE_COST_HOURLY, '1d', _SPENDER)} * {_MONTH} / 24 / ({_BUDGET} > 0) > 1.2",
         "1h",
         "ticket",
-        'At the pace of the last day feature {{ $labels.gputrace_feature }} spends {{ printf "%.1f" $value }} times its budget',
+        _FEATURE + ' spends {{ printf "%.1f" $value }} times its budget, at the pace of the last day',
         "gputrace-budget",
         _OF_FEATURE,
         "The spend of the last day, kept up for the whole month, would be more than 1.2 times the feature's "
@@ -113,27 +115,27 @@ SPEND = (
         f"({_LAST_HOUR} / on ({labels(catalogue.CURRENCY)}) group_left () ({_ALL_SPEND} > 0) > 0.05)",
         "15m",
         "ticket",
-        'Feature {{ $labels.gputrace_feature }} spends {{ printf "%.1f" $value }} times what it did at this hour last week',
+        _FEATURE + ' spends {{ printf "%.1f" $value }} times what it did at this hour last week',
         "gputrace-feature",
         _OF_FEATURE,
-        "The feature spent more than twice what it spent in the same hour of last week, and that is more than "
-        "5 % of all spend in its currency. A feature that is younger than a week is never compared.",
+        "The feature spent more than twice what it spent in the same hour of last week, and that is more "
+        "than 5 % of all spend in its currency. A feature that is younger than a week is never compared.",
         (
-            "Open the feature's board with the range of the last week: when did it step up, and is there a "
-            "deploy mark?",
+            "Open the feature's board over the last week: when did it step up, is there a deploy mark?",
             "Did requests grow as much? If so, it is use. If not, it is the cost of a request.",
         ),
     ),
     Alert(
         "GputraceUnitCostJump",
-        f"({_per_request(_LAST_HOUR, _REQUESTS_HOUR)}) / ({_per_request(_DAY_BEFORE, _REQUESTS_BEFORE)} > 0) > 1.5",
+        f"({_per_request(_LAST_HOUR, _REQUESTS_HOUR)}) / ({_per_request(_DAY_BEFORE, _REQUESTS_BEFORE)} > "
+        "0) > 1.5",
         "30m",
         "ticket",
-        'A request of feature {{ $labels.gputrace_feature }} costs {{ printf "%.1f" $value }} times what it did in the day before',
+        _FEATURE + ': a request costs {{ printf "%.1f" $value }} times what it did in the day before',
         "gputrace-feature",
         _OF_FEATURE,
-        "Over the last hour a request cost more than 1.5 times what it cost in the day before that, with more "
-        "than 100 requests in both.",
+        "Over the last hour a request cost more than 1.5 times what it cost in the day before that, with "
+        "more than 100 requests in both.",
         (
             "A deploy mark at the step: compare model, variant and stage before and after it.",
             "No deploy: longer inputs, smaller batches, or a device that is shared with somebody new.",
@@ -154,17 +156,15 @@ _OF_HARDWARE = (("hw_type", "hw_type"), ("hw_name", "hw_name"))
 FLEET = (
     Alert(
         "GputraceFleetIdle",
-        ratio(
-            _spent(_FLEET_HOUR, "1d", _HARDWARE, _IDLE, _GPU), _spent(_FLEET_HOUR, "1d", _HARDWARE, _GPU)
-        )
+        ratio(_spent(_FLEET_HOUR, "1d", _HARDWARE, _IDLE, _GPU), _spent(_FLEET_HOUR, "1d", _HARDWARE, _GPU))
         + " > 0.6",
         "1h",
         "ticket",
-        '{{ $labels.hw_name }}: nobody used {{ $value | humanizePercentage }} of its time in the last day',
+        "{{ $labels.hw_name }}: nobody used {{ $value | humanizePercentage }} of its time in the last day",
         "gputrace-fleet",
         _OF_HARDWARE,
-        "Over the last day GPUs of this kind were read as idle for more than 60 % of their time. What nobody "
-        "read is not in it.",
+        "Over the last day GPUs of this kind were read as idle for more than 60 % of their time. What "
+        "nobody read is not in it.",
         (
             "See which devices are idle, and at which hours.",
             "Give devices back, let features share them, or move work that can wait into the idle hours.",
@@ -179,12 +179,11 @@ FLEET = (
         "What features were charged for on {{ $labels.hw_name }} and what its devices were charged differ",
         "gputrace-health",
         (),
-        "Over the last hour the time charged to features, less what several processes charged at once, differs "
-        "by more than 5 % from what the devices' own ledgers say. One of the two is not seen whole.",
+        "Over the last hour the time charged to features, less what several processes charged at once, "
+        "differs by more than 5 % from what the devices' own ledgers say. One of the two is not seen whole.",
         (
             "Does every process that uses the devices reach this Prometheus? See the services on the board.",
-            "Containers must share `GPUTRACE_NODE_DIR`, or they do not see each other: `gputrace doctor` "
-            "says so, and the board shows devices with several publishers.",
+            "Containers that do not share `GPUTRACE_NODE_DIR` do not see each other: see `gputrace doctor`.",
             "Were records lost? See the reasons on the board.",
         ),
     ),
@@ -200,8 +199,8 @@ FLEET = (
         "Less than 95 % of the used time of {{ $labels.hw_name }} belongs to tracked calls",
         "gputrace-health",
         (),
-        "Over the last hour GPUs of this kind were busy for longer than tracked calls held them: somebody uses "
-        "them whom gputrace does not know.",
+        "Over the last hour GPUs of this kind were busy for longer than tracked calls held them: somebody "
+        "uses them whom gputrace does not know.",
         (
             "`gputrace doctor` on the node names the processes that use its GPUs.",
             "Decorate what runs there with `@gputrace.track`, or start it with `gputrace run`.",
@@ -211,9 +210,7 @@ FLEET = (
 
 _CASCADE_COST = _spent(recorded.ESCALATION_COST_HOURLY, "1d", _CASCADE, _NOT_AUDIT)
 _AUDIT_COST = _spent(recorded.ESCALATION_COST_HOURLY, "1d", _CASCADE, _AUDIT)
-_ALL_DECIDED = _spent(
-    recorded.ESCALATION_REQUESTS_HOURLY, "1d", (catalogue.ESCALATION_CASCADE,)
-)
+_ALL_DECIDED = _spent(recorded.ESCALATION_REQUESTS_HOURLY, "1d", (catalogue.ESCALATION_CASCADE,))
 _AUDITED = _spent(
     recorded.ESCALATION_REQUESTS_HOURLY,
     "1d",
@@ -229,7 +226,7 @@ ESCALATION = (
         f"(({_AUDIT_COST} {_ONE_CASCADE} ({_AUDITED} > 30)) > 0) > 1",
         "1h",
         "ticket",
-        'A request through {{ $labels.gputrace_escalation_cascade }} costs {{ printf "%.2f" $value }} times the heavy model alone',
+        _CASCADE_NAMED + ': a request costs {{ printf "%.2f" $value }} times the heavy model alone',
         "gputrace-escalation",
         (("cascade", "gputrace_escalation_cascade"), ("currency", "gputrace_currency")),
         "Over the last day a request cost more through the cascade than the heavy model cost alone, as its "
@@ -254,8 +251,8 @@ TELEMETRY = (
         "No telemetry of gputrace from {{ $labels.job }} any more",
         "gputrace-health",
         (("job", "job"),),
-        "A service that sent telemetry within the last six hours sends none. Its spend is missing from every "
-        "board from then on.",
+        "A service that sent telemetry within the last six hours sends none. Its spend is missing from "
+        "every board from then on.",
         (
             "Does the service run? If it was taken down on purpose, the alert ends after six hours.",
             "Its log says which exporter failed, and how many records were lost.",
@@ -270,8 +267,8 @@ TELEMETRY = (
         "{{ $labels.hw_name }} has no price: its time is counted, and costs nothing",
         "gputrace-budget",
         (),
-        "A device was in use for which the price book has no price at this moment. Its time is in every time "
-        "and in no sum of money.",
+        "A device was in use for which the price book has no price at this moment. Its time is in every "
+        "time and in no sum of money.",
         (
             "Add a row for the device to the price book; `gputrace doctor` shows its name.",
             "A row whose `valid_until` has passed counts as missing.",

@@ -1,9 +1,9 @@
-"""A board: rows of panels laid out from left to right, the variables that narrow them, links to the others."""
+"""A board: rows of panels from left to right, the variables that narrow them, links to the others."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gputrace import catalogue
@@ -76,7 +76,6 @@ class Board:
     scope: Scope
     rows: tuple[Row, ...]
     start: str = "now-7d"
-    annotations: tuple[dict[str, Any], ...] = field(default_factory=lambda: (deploys(), price_changes()))
 
     @property
     def title(self) -> str:
@@ -104,7 +103,7 @@ class Board:
             "timepicker": {},
             "fiscalYearStartMonth": 0,
             "weekStart": "",
-            "annotations": {"list": list(self.annotations)},
+            "annotations": {"list": [_deploys(self.scope), _price_changes()]},
             "links": [board_link(uid) for uid in BOARDS if uid != self.uid],
             "templating": {"list": [_datasource(), *map(_variable, self.scope.variables)]},
             "panels": list(_laid_out(self.rows)),
@@ -114,8 +113,8 @@ class Board:
 def _laid_out(rows: tuple[Row, ...]) -> Iterator[dict[str, Any]]:
     number, top = 1, 0
     for row in rows:
-        placed, bottom = [], top + 1
-        left, tallest = 0, 0
+        placed: list[dict[str, Any]] = []
+        left, tallest, bottom = 0, 0, top + 1
         for panel in row.panels:
             if left + panel.width > _COLUMNS:
                 left, bottom, tallest = 0, bottom + tallest, 0
@@ -239,9 +238,9 @@ def _annotation(name: str, expr: str, title: str, colour: str) -> dict[str, Any]
     }
 
 
-def deploys() -> dict[str, Any]:
+def _deploys(scope: Scope) -> dict[str, Any]:
     """Mark the first minutes of a version of a service, where services say `service.version`."""
-    running = f"count by ({labels(JOB, SERVICE_VERSION)}) (target_info{{job=~\"$job\"}}"
+    running = f'count by ({labels(JOB, SERVICE_VERSION)}) (target_info{{job=~"$job"}}'
     return _annotation(
         "Deploys",
         f"{running}) unless {running} offset 5m)",
@@ -250,7 +249,7 @@ def deploys() -> dict[str, Any]:
     )
 
 
-def price_changes() -> dict[str, Any]:
+def _price_changes() -> dict[str, Any]:
     """Mark when a device began to cost something else."""
     price = select(catalogue.DEVICE_PRICE)
     return _annotation(

@@ -71,7 +71,6 @@ class Panel:
         links: Data links of its values.
         bounds: Least and greatest value, for gauges.
         mappings: Texts that stand for values.
-        repeat: Variable for each of whose values there is one.
     """
 
     kind: str
@@ -302,6 +301,7 @@ def ranking(  # noqa: PLR0913 - one argument a property
     nothing: str = NOTHING,
     bounds: tuple[float | None, float | None] = (0, None),
     links: tuple[dict[str, Any], ...] = (),
+    more: tuple[Query, ...] = (),
 ) -> Panel:
     """Return bars, one a series, longest first where the query sorts."""
     options = {
@@ -318,6 +318,82 @@ def ranking(  # noqa: PLR0913 - one argument a property
         "legend": {"showLegend": False, "displayMode": "list", "placement": "bottom", "calcs": []},
     }
     return Panel(
-        "bargauge", title, description, (query,), unit, width, height, options,
+        "bargauge", title, description, (query, *more), unit, width, height, options,
         steps=steps, color="thresholds", nothing=nothing, bounds=bounds, links=links,
+    )  # fmt: skip
+
+
+def heatmap(  # noqa: PLR0913 - one argument a property
+    title: str,
+    description: str,
+    query: Query,
+    unit: Unit,
+    *,
+    width: int = 12,
+    height: int = 9,
+    nothing: str = NOTHING,
+) -> Panel:
+    """Return how the buckets of a histogram fill over time.
+
+    Args:
+        title: What it is called.
+        description: What it means.
+        query: Of the buckets, by their upper bound.
+        unit: Of the bounds.
+        width: Of 24 columns.
+        height: In rows of the grid.
+        nothing: What it says without data.
+    """
+    options = {
+        "calculate": False,
+        "cellGap": 1,
+        "cellValues": {"unit": "cps"},
+        "color": {"mode": "scheme", "scheme": "Blues", "steps": 32, "exponent": 0.5, "fill": "dark-blue"},
+        "rowsFrame": {"layout": "auto"},
+        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": unit.id},
+        "legend": {"show": True},
+        "tooltip": {"mode": "single", "yHistogram": False},
+        "exemplars": {"color": "rgba(255,0,255,0.7)"},
+        "filterValues": {"le": 1e-9},
+    }
+    return Panel("heatmap", title, description, (query,), unit, width, height, options, nothing=nothing)
+
+
+def timeline(  # noqa: PLR0913 - one argument a property
+    title: str,
+    description: str,
+    query: Query,
+    states: Mapping[int, tuple[str, str]],
+    *,
+    width: int = 12,
+    height: int = 9,
+    nothing: str = NOTHING,
+) -> Panel:
+    """Return which state each series was in.
+
+    Args:
+        title: What it is called.
+        description: What it means.
+        query: Whose values are numbers of states.
+        states: Name and colour by number.
+        width: Of 24 columns.
+        height: In rows of the grid.
+        nothing: What it says without data.
+    """
+    options = {
+        "mergeValues": True,
+        "showValue": "never",
+        "rowHeight": 0.85,
+        "alignValue": "left",
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+        "tooltip": {"mode": "single", "sort": "none"},
+    }
+    texts = {
+        str(number): {"text": name, "color": colour, "index": number}
+        for number, (name, colour) in states.items()
+    }
+    return Panel(
+        "state-timeline", title, description, (query,), Unit("none", 0), width, height, options,
+        {"lineWidth": 0, "fillOpacity": 75}, color="thresholds",
+        mappings=({"type": "value", "options": texts},), nothing=nothing,
     )  # fmt: skip

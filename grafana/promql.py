@@ -67,6 +67,12 @@ def ratio(part: str, whole: str) -> str:
     return f"{part} / ({whole} > 0)"
 
 
+def named(expr: str, attribute: str, otherwise: str) -> str:
+    """Return series of which those without the attribute carry a name for that."""
+    name = label(attribute)
+    return f'label_replace({expr}, "{name}", "{otherwise}", "{name}", "")'
+
+
 def by(*attributes: str) -> str:
     """Return the grouping of an aggregation; the whole without attributes."""
     return f"by ({labels(*attributes)}) " if attributes else ""
@@ -102,9 +108,7 @@ class Scope:
         """Return the sum of what a gauge or a recorded rate says at an instant."""
         return f"sum {by(*per)}({self.select(source, *matchers)})"
 
-    def rate(
-        self, source: Metric, *matchers: str, per: tuple[str, ...] = (), suffix: str = ""
-    ) -> str:
+    def rate(self, source: Metric, *matchers: str, per: tuple[str, ...] = (), suffix: str = "") -> str:
         """Return how fast a counter grows, a second, read from the counter itself."""
         return f"sum {by(*per)}(rate({self.select(source, *matchers, suffix=suffix)}[$__rate_interval]))"
 
@@ -112,9 +116,7 @@ class Scope:
         """Return by how much a counter of few series grew over the range; for instant queries."""
         return f"sum {by(*per)}(increase({self.select(source, *matchers, suffix=suffix)}[$__range]))"
 
-    def total(
-        self, source: Recorded, *matchers: str, per: tuple[str, ...] = (), before: bool = False
-    ) -> str:
+    def total(self, source: Recorded, *matchers: str, per: tuple[str, ...] = (), before: bool = False) -> str:
         """Return by how much a recorded rate grew over the range; for instant queries.
 
         Args:
@@ -126,6 +128,11 @@ class Scope:
         offset = " offset $__range" if before else ""
         selected = self.select(source, *matchers)
         return f"{SHORT_S} * sum {by(*per)}(sum_over_time({selected}[$__range:{SHORT}]{offset}))"
+
+    def seen_before(self, source: Recorded) -> str:
+        """Return something if the range before was recorded as fully as the range; for instant queries."""
+        steps = f"count_over_time({self.select(source)}[$__range:{SHORT}]"
+        return f"max ({steps} offset $__range)) >= max ({steps}))"
 
     def quantile(
         self, share: float, source: Metric, *matchers: str, per: tuple[str, ...] = (), window: str = ""

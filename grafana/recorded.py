@@ -6,10 +6,14 @@ Sums over days are made of them, and of sums over an hour, which are made of the
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gputrace import catalogue
-from gputrace.catalogue import Metric
 from gputrace.grafana.promql import LONG, SHORT, SHORT_S, by, match, select
 from gputrace.grafana.sources import ENVIRONMENT, RESOURCE, Recorded, labels, name_of
+
+if TYPE_CHECKING:
+    from gputrace.catalogue import Metric
 
 _OF_FEATURE = (*RESOURCE, catalogue.FEATURE, catalogue.MODEL, catalogue.HW_TYPE, catalogue.HW_NAME)
 _OF_FLEET = (ENVIRONMENT, catalogue.HW_TYPE, catalogue.HW_NAME, catalogue.DEVICE_STATE)
@@ -41,7 +45,8 @@ def _published(level: str, metric: Metric, kept: tuple[str, ...]) -> Recorded:
         f"sum {by(catalogue.HW_ID, catalogue.PUBLISHER)}(rate({selected}[{SHORT}]))"
         for selected in (select(time), select(time, charged))
     )
-    each = f"sum {by(catalogue.PUBLISHER, catalogue.HW_ID, *_without_id(kept))}(rate({name_of(metric)}[{SHORT}]))"
+    published = by(catalogue.PUBLISHER, catalogue.HW_ID, *_without_id(kept))
+    each = f"sum {published}(rate({name_of(metric)}[{SHORT}]))"
     chosen = f"topk {by(catalogue.HW_ID)}(1, {covers})"
     expr = f"sum {by(*kept)}({each} and on ({_ONE_PUBLISHER}) {chosen})"
     return Recorded(

@@ -87,8 +87,8 @@ def runbook_page() -> str:
 
 def _runbook() -> Iterator[str]:
     yield "# Runbooks\n\n"
-    yield "What each alert of `grafana/prometheus/rules` means, and what to do. `gputrace dashboards` writes\n"
-    yield "this page from the alerts themselves.\n"
+    yield "What each alert of `grafana/prometheus/rules` means, and what to do. `gputrace dashboards`\n"
+    yield "writes this page from the alerts themselves.\n"
     for alert in ALERTS:
         yield f"\n## {alert.name}\n\n{alert.meaning}\n\n"
         yield f"Severity {alert.severity}, after {alert.wait}. Board: {BOARDS[alert.board]}.\n\n"

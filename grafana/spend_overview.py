@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row, feature_link, value_link
 from gputrace.grafana.panels import Query, lines, ranking, shares, stat
-from gputrace.grafana.promql import Scope, match, ratio
+from gputrace.grafana.promql import Scope, match, named, ratio
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
-    COUNT,
     COVERAGE_STEPS,
     GROWTH_STEPS,
     HOURS,
@@ -21,6 +22,9 @@ from gputrace.grafana.units import (
     WHOLE,
 )
 
+if TYPE_CHECKING:
+    from gputrace.grafana.sources import Recorded
+
 _SCOPE = Scope(("currency", "environment", "job", "feature"))
 _FEATURE = (catalogue.FEATURE,)
 _IDLE = match(catalogue.DEVICE_STATE, "idle")
@@ -29,6 +33,7 @@ _USED = match(catalogue.DEVICE_STATE, "charged|untracked", "=~")
 _UNNAMED = match(catalogue.FEATURE, catalogue.NO_FEATURE)
 _FAILED = match(catalogue.STATUS, "ok", "!=")
 NO_SPEND = "No spend: no priced device was used (see Telemetry health)"
+NO_COMPARISON = "The range before was not recorded whole"
 NO_REQUESTS = "No requests: nothing counts them here"
 
 _SPEND = _SCOPE.total(recorded.FEATURE_COST)
@@ -37,6 +42,8 @@ _BEFORE = _SCOPE.total(recorded.FEATURE_COST, before=True)
 _REQUESTS = _SCOPE.total(recorded.REQUESTS, per=_FEATURE)
 _PER_THOUSAND = f"1000 * {ratio(_BY_FEATURE, _REQUESTS)}"
 _FLEET = _SCOPE.total(recorded.FLEET_COST)
+# Half a history would make everything look as if it had doubled.
+_COMPARABLE = f"and on () ({_SCOPE.seen_before(recorded.FLEET_TIME)})"
 
 
 def _now() -> Row:
@@ -49,9 +56,9 @@ def _now() -> Row:
         (
             stat(
                 "Spend in range ($currency)",
-                "What the selected features were charged for in the selected time: device time, shared where "
-                "several held a device at once, at the price of that device at that moment. Idle devices are "
-                "not in it: they are beside it.",
+                "What the selected features were charged for in the selected time: device time, shared "
+                "where several held a device at once, at the price of that device at that moment. Idle "
+                "devices are not in it: they are beside it.",
                 _SPEND,
                 MONEY,
                 nothing=NO_SPEND,
@@ -60,10 +67,10 @@ def _now() -> Row:
                 "Against the range before",
                 "Spend of this range over that of the equally long one before it, less one. Growth without "
                 "more use is worth a look at the unit costs below.",
-                f"{ratio(_SPEND, _BEFORE)} - 1",
+                f"({ratio(_SPEND, _BEFORE)} - 1) {_COMPARABLE}",
                 SHARE,
                 steps=GROWTH_STEPS,
-                nothing="No spend in the range before",
+                nothing=NO_COMPARISON,
             ),
             stat(
                 "Run rate an hour ($currency)",
@@ -75,7 +82,7 @@ def _now() -> Row:
                 trend=hourly,
             ),
             stat(
-                "Month so far, projected ($currency)",
+                "Month, projected ($currency)",
                 "Spend since the first of this month (UTC), plus the pace of the last six hours until its "
                 "end. Whatever the selected range is.",
                 projected,
@@ -93,8 +100,9 @@ def _now() -> Row:
             ),
             stat(
                 "Spend that names a feature",
-                "Share of what devices were used for, by the clock, that a tracked call with a named feature "
-                "answers for. The rest is untracked, or tracked and unnamed: decorate it, or name it.",
+                "Share of what devices were used for, by the clock, that a tracked call with a named "
+                "feature answers for. The rest is untracked, or tracked and unnamed: decorate it, or name "
+                "it.",
                 ratio(
                     "("
                     + _all_features(recorded.FEATURE_COST)
@@ -111,7 +119,7 @@ def _now() -> Row:
     )
 
 
-def _all_features(source: recorded.Recorded, *matchers: str) -> str:
+def _all_features(source: Recorded, *matchers: str) -> str:
     return Scope(("currency", "environment")).total(source, *matchers)
 
 
@@ -129,7 +137,7 @@ def _by_feature() -> Row:
                 links=feature_link(),
             ),
             shares(
-                "Share of spend",
+                "Share of spend ($currency)",
                 "Who spent what was charged in the range. `__none__` is tracked work that nobody named.",
                 Query(f"sort_desc({_BY_FEATURE})", "{{gputrace_feature}}", instant=True),
                 MONEY,
@@ -158,7 +166,12 @@ def _ledger() -> Row:
     columns = (
         Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
         Column("Spend", _BY_FEATURE, unit=MONEY, bar=True),
-        Column("Δ to the range before", f"{ratio(_BY_FEATURE, before)} - 1", unit=SHARE, steps=GROWTH_STEPS),
+        Column(
+            "Δ to the range before",
+            f"({ratio(_BY_FEATURE, before)} - 1) {_COMPARABLE}",
+            unit=SHARE,
+            steps=GROWTH_STEPS,
+        ),
         Column("Device hours", hours, unit=HOURS),
         Column("Requests", _REQUESTS, unit=WHOLE),
         Column("Cost of 1 000", _PER_THOUSAND, unit=SMALL_MONEY),
@@ -175,35 +188,36 @@ def _ledger() -> Row:
                 columns,
                 sort="Spend",
                 nothing=NO_SPEND,
-                height=10,
+                height=8,
             ),
         ),
     )
 
 
 def _movers() -> Row:
+    by_model = _SCOPE.now(recorded.FEATURE_COST, per=(catalogue.MODEL,))
     grown = f"{_BY_FEATURE} - {_SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)}"
     return Row(
         "What moves, and what it runs on",
         (
             table(
                 "Greatest increases ($currency)",
-                "The five features whose spend grew most against the range before. A feature that is new "
-                "is in the ledger above.",
+                "The five features whose spend grew most against the range before. A feature that is new is "
+                "in the ledger above.",
                 (
                     Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
-                    Column("More than before", f"topk(5, {grown})", unit=MONEY),
+                    Column("More than before", f"topk(5, {grown}) {_COMPARABLE}", unit=MONEY),
                 ),
                 sort="More than before",
                 width=6,
-                nothing="Nothing to compare with: no spend in the range before",
+                nothing=NO_COMPARISON,
             ),
             lines(
                 "Spend an hour by model ($currency)",
                 "Which models the money goes to. Calls without a model are one line.",
                 [
                     Query(
-                        f"3600 * {_SCOPE.now(recorded.FEATURE_COST, per=(catalogue.MODEL,))}",
+                        f"3600 * {named(by_model, catalogue.MODEL, 'no model')}",
                         "{{gputrace_model}}",
                     )
                 ],
@@ -214,8 +228,9 @@ def _movers() -> Row:
             ),
             lines(
                 "What all devices cost an hour, by state ($currency)",
-                "The whole bill: charged to features, untracked (busy, and no tracked call held the device), "
-                "idle, and unknown (nobody read the device). It does not change with the features selected.",
+                "The whole bill: charged to features, untracked (busy, and no tracked call held the "
+                "device), idle, and unknown (nobody read the device). It does not change with the features "
+                "selected.",
                 [
                     Query(
                         f"3600 * {_SCOPE.now(recorded.FLEET_COST, per=(catalogue.DEVICE_STATE,))}",

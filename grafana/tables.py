@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from gputrace.grafana.units import Steps
 
+_NUMBER_PX = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -27,7 +29,6 @@ class Column:
         steps: Where its colour changes.
         link: Data link of its cells.
         width: In px.
-        nothing: Not shown.
     """
 
     title: str
@@ -41,9 +42,13 @@ class Column:
 
     def override(self) -> dict[str, Any]:
         """Return what holds for this column alone."""
-        properties: dict[str, Any] = {}
+        properties: dict[str, Any] = {"noValue": "–"}
         if self.bar:
-            properties["custom__cellOptions"] = {"type": "gauge", "mode": "gradient", "valueDisplayMode": "text"}
+            properties["custom__cellOptions"] = {
+                "type": "gauge",
+                "mode": "gradient",
+                "valueDisplayMode": "text",
+            }
             properties |= {"min": 0, "fieldMinMax": True, "color": {"mode": "continuous-BlPu"}}
         if self.steps is not None:
             properties["thresholds"] = thresholds(self.steps)
@@ -52,6 +57,8 @@ class Column:
             properties["links"] = [self.link]
         if self.width is not None:
             properties["custom__width"] = self.width
+        elif self.expr and not self.bar:
+            properties["custom__width"] = _NUMBER_PX
         unit = self.unit or Unit("string")
         return in_unit(self.title, unit, **properties)
 

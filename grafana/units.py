@@ -30,7 +30,7 @@ HOURS = Unit("suffix: h", 1)
 SHARE = Unit("percentunit", 1)
 COUNT = Unit("short")
 WHOLE = Unit("locale", 0)
-PER_SECOND = Unit("cps")
+PER_SECOND = Unit("suffix:/s", 2)
 WATTS = Unit("watt")
 JOULES = Unit("joule")
 BYTES = Unit("bytes")
@@ -45,6 +45,9 @@ BLUE, PURPLE, GREY = "blue", "purple", "#8e8e8e"
 STATE_COLOURS = dict(zip(catalogue.DEVICE_STATES, (GREEN, ORANGE, "#5c7fa8", GREY), strict=True))
 STATUS_COLOURS = dict(zip(catalogue.CALL_STATUSES, (GREEN, RED, GREY), strict=True))
 DECISION_COLOURS = dict(zip(catalogue.ESCALATION_DECISIONS, (BLUE, ORANGE, PURPLE), strict=True))
+# What people call the stages of a cascade; other names get a colour of the palette.
+STAGE_COLOURS = {"small": BLUE, "light": BLUE, "large": ORANGE, "heavy": ORANGE, "audit": PURPLE}
+QUANTILE_COLOURS = {"p50": GREEN, "p95": YELLOW, "p99": ORANGE}
 BOUND_COLOURS = dict(zip(catalogue.ESCALATION_BOUNDS, (GREY, BLUE, GREY), strict=True))
 
 Steps = tuple[tuple[float | None, str], ...]

@@ -1,8 +1,8 @@
 """The history of a small company, as its services and its agent would have exported it.
 
-Two services on six GPUs, four features and a cascade, over hours or days: day and night, a launch that doubles
-one feature, a process that is restarted, a GPU that nobody reads for a while. Every number is made of the same
-few rates, so that what boards should show is known.
+Two services on six GPUs, four features and a cascade, over hours or days: day and night, a launch that
+doubles one feature, a process that is restarted, a GPU that nobody reads for a while. Every number is made
+of the same few rates, so that what boards should show is known.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import math
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.catalogue import Metric
+
+if TYPE_CHECKING:
+    from gputrace.catalogue import Metric
 
 Labels = frozenset[tuple[str, str]]
 
@@ -170,7 +173,9 @@ class History:
         self._grow(catalogue.FEATURE_COST, costs, **work, **currency)
         sources = {"gputrace.energy.source": "counter", "gputrace.energy.split": "idle_power"}
         self._grow(catalogue.FEATURE_ENERGY, seconds * 500, **work, **sources)
-        self._grow(catalogue.FEATURE_ALONE_TIME, seconds / 2, **_of(catalogue.FEATURE_ALONE_TIME, work, process))
+        self._grow(
+            catalogue.FEATURE_ALONE_TIME, seconds / 2, **_of(catalogue.FEATURE_ALONE_TIME, work, process)
+        )
         self._grow(
             catalogue.FEATURE_ALONE_BUSY_TIME, seconds / 3, **_of(catalogue.FEATURE_ALONE_TIME, work, process)
         )
@@ -201,7 +206,9 @@ class History:
             "job": load.job, "instance": f"{load.job}-{life}",
             "gputrace.feature": "support-answer", "gputrace.escalation.cascade": "answer",
         }  # fmt: skip
-        served = load.requests * self.step_s * (0.55 + 0.45 * math.sin((now / 3600 % 24 - 8) / 24 * 2 * math.pi))
+        served = (
+            load.requests * self.step_s * (0.55 + 0.45 * math.sin((now / 3600 % 24 - 8) / 24 * 2 * math.pi))
+        )
         escalated = 0.22 + 0.08 * math.sin(now / 9000)
         shares = {"kept": 0.95 - escalated, "escalated": escalated, "audited": 0.05}
         for decision, share in shares.items():
@@ -210,7 +217,9 @@ class History:
         stages = {"small": 0.0002, "large": 0.003 * escalated, "audit": 0.003 * 0.05}
         for stage, cost in stages.items():
             spent = {**labels, "gputrace.stage": stage}
-            self._grow(catalogue.ESCALATION_COST, served * cost, **spent, **{"gputrace.currency": self.currency})
+            self._grow(
+                catalogue.ESCALATION_COST, served * cost, **spent, **{"gputrace.currency": self.currency}
+            )
             self._grow(catalogue.ESCALATION_TIME, served * cost * 1200, **spent)
         policy = {"gputrace.escalation.policy": "threshold", "gputrace.stage": "small"}
         judged = {name: value for name, value in labels.items() if name != "gputrace.feature"}
@@ -256,4 +265,6 @@ def _of(metric: Metric, work: dict[str, str], process: dict[str, str]) -> dict[s
 
 
 def _key(name: str, labels: dict[str, str]) -> Labels:
-    return frozenset({"__name__": name, **{key.replace(".", "_"): value for key, value in labels.items()}}.items())
+    return frozenset(
+        {"__name__": name, **{key.replace(".", "_"): value for key, value in labels.items()}}.items()
+    )

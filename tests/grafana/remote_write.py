@@ -17,7 +17,7 @@ _MOST_BYTES = 8_000_000
 def write(url: str, series: Series) -> None:
     """Write whole series; the server must take samples out of order, since the next may be older."""
     for body in _bodies(series):
-        request = urllib.request.Request(
+        request = urllib.request.Request(  # noqa: S310 - likewise
             f"{url}/api/v1/write",
             _snappy(body),
             {
@@ -36,7 +36,8 @@ def _bodies(series: Series) -> Iterator[bytes]:
             _field(1, _field(1, name.encode()) + _field(2, value.encode())) for name, value in sorted(labels)
         )
         points = b"".join(
-            _field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(at_ms)) for at_ms, value in samples
+            _field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(at_ms))
+            for at_ms, value in samples
         )
         body += _field(1, named + points)
         if len(body) > _MOST_BYTES:
