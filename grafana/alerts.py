@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gputrace import catalogue
 from gputrace.grafana import recorded
-from gputrace.grafana.promql import by, match, ratio, select
+from gputrace.grafana.promql import DAY_OF_STEPS, by, match, ratio, select
 from gputrace.grafana.sources import ENVIRONMENT, JOB, Recorded, labels
 
 _SPENDER = (catalogue.FEATURE, catalogue.CURRENCY)
@@ -80,7 +80,7 @@ BUDGETS = (
     ),
     Alert(
         "GputraceBudgetPaceSlow",
-        f"{_spent(recorded.FEATURE_COST_HOURLY, '1d', _SPENDER)} * {_MONTH} / 24 / ({_BUDGET} > 0) > 1.2",
+        f"{_spent(recorded.FEATURE_COST_HOURLY, DAY_OF_STEPS, _SPENDER)} * {_MONTH} / 24 / ({_BUDGET} > 0) > 1.2",
         "1h",
         "ticket",
         _FEATURE + ' spends {{ printf "%.1f" $value }} times its budget, at the pace of the last day',
@@ -98,10 +98,10 @@ BUDGETS = (
 _SAME_HOUR = f"sum {by(*_SPENDER)}({recorded.FEATURE_COST_HOURLY.name} offset 1w)"
 _ALL_SPEND = f"sum {by(catalogue.CURRENCY)}({recorded.FEATURE_COST_HOURLY.name})"
 _REQUESTS_HOUR = f"sum {by(catalogue.FEATURE)}({recorded.REQUESTS_HOURLY.name})"
-_DAY_BEFORE = f"sum {by(*_SPENDER)}(sum_over_time({recorded.FEATURE_COST_HOURLY.name}[1d:1h] offset 1h))"
-_REQUESTS_BEFORE = (
-    f"sum {by(catalogue.FEATURE)}(sum_over_time({recorded.REQUESTS_HOURLY.name}[1d:1h] offset 1h))"
+_DAY_BEFORE = (
+    f"sum {by(*_SPENDER)}(sum_over_time({recorded.FEATURE_COST_HOURLY.name}[{DAY_OF_STEPS}:1h] offset 1h))"
 )
+_REQUESTS_BEFORE = f"sum {by(catalogue.FEATURE)}(sum_over_time({recorded.REQUESTS_HOURLY.name}[{DAY_OF_STEPS}:1h] offset 1h))"
 
 
 def _per_request(cost: str, requests: str) -> str:
@@ -156,7 +156,10 @@ _OF_HARDWARE = (("hw_type", "hw_type"), ("hw_name", "hw_name"))
 FLEET = (
     Alert(
         "GputraceFleetIdle",
-        ratio(_spent(_FLEET_HOUR, "1d", _HARDWARE, _IDLE, _GPU), _spent(_FLEET_HOUR, "1d", _HARDWARE, _GPU))
+        ratio(
+            _spent(_FLEET_HOUR, DAY_OF_STEPS, _HARDWARE, _IDLE, _GPU),
+            _spent(_FLEET_HOUR, DAY_OF_STEPS, _HARDWARE, _GPU),
+        )
         + " > 0.6",
         "1h",
         "ticket",
@@ -208,12 +211,12 @@ FLEET = (
     ),
 )
 
-_CASCADE_COST = _spent(recorded.ESCALATION_COST_HOURLY, "1d", _CASCADE, _NOT_AUDIT)
-_AUDIT_COST = _spent(recorded.ESCALATION_COST_HOURLY, "1d", _CASCADE, _AUDIT)
-_ALL_DECIDED = _spent(recorded.ESCALATION_REQUESTS_HOURLY, "1d", (catalogue.ESCALATION_CASCADE,))
+_CASCADE_COST = _spent(recorded.ESCALATION_COST_HOURLY, DAY_OF_STEPS, _CASCADE, _NOT_AUDIT)
+_AUDIT_COST = _spent(recorded.ESCALATION_COST_HOURLY, DAY_OF_STEPS, _CASCADE, _AUDIT)
+_ALL_DECIDED = _spent(recorded.ESCALATION_REQUESTS_HOURLY, DAY_OF_STEPS, (catalogue.ESCALATION_CASCADE,))
 _AUDITED = _spent(
     recorded.ESCALATION_REQUESTS_HOURLY,
-    "1d",
+    DAY_OF_STEPS,
     (catalogue.ESCALATION_CASCADE,),
     match(catalogue.ESCALATION_DECISION, "audited"),
 )

@@ -240,7 +240,8 @@ def _annotation(name: str, expr: str, title: str, colour: str) -> dict[str, Any]
 
 def _deploys(scope: Scope) -> dict[str, Any]:
     """Mark the first minutes of a version of a service, where services say `service.version`."""
-    running = f'count by ({labels(JOB, SERVICE_VERSION)}) (target_info{{job=~"$job"}}'
+    services = '{job=~"$job"}' if JOB in scope.variables else ""
+    running = f"count by ({labels(JOB, SERVICE_VERSION)}) (target_info{services}"
     return _annotation(
         "Deploys",
         f"{running}) unless {running} offset 5m)",

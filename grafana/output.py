@@ -13,7 +13,7 @@ from gputrace.grafana import (
     spend_overview,
     telemetry_health,
 )
-from gputrace.grafana.rules import GRAFANA_URL, RUNBOOK, rule_files, runbook_page as runbook_page
+from gputrace.grafana.rules import GRAFANA_URL, RUNBOOK, rule_files
 
 if TYPE_CHECKING:
     from pathlib import Path

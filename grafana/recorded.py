@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.grafana.promql import LONG, SHORT, SHORT_S, by, match, select
+from gputrace.grafana.promql import HOUR_OF_STEPS, LONG, SHORT, SHORT_S, by, match, select
 from gputrace.grafana.sources import ENVIRONMENT, RESOURCE, Recorded, labels, name_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _without_id(kept: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _hourly(rate: Recorded) -> Recorded:
-    expr = f"{SHORT_S} * sum_over_time({rate.name}[{LONG}:{SHORT}])"
+    expr = f"{SHORT_S} * sum_over_time({rate.name}[{HOUR_OF_STEPS}:{SHORT}])"
     name = f"{rate.name.rpartition(':')[0]}:increase{LONG}"
     return Recorded(name, expr, rate.labels, rate.metrics, rate.unit.removesuffix("/s"))
 

@@ -41,10 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         0, or 1 where the folder cannot be written to.
     """
-    from gputrace.grafana import output
+    from gputrace.grafana import output, rules
 
     files = output.static() | output.generated(arguments.grafana_url, arguments.runbook_url)
-    files["runbooks.md"] = output.runbook_page()
+    files["runbooks.md"] = rules.runbook_page()
     try:
         changed = output.write(arguments.folder, files)
     except OSError as error:

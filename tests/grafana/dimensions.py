@@ -48,7 +48,7 @@ class WrongUnitError(AssertionError):
     """Things of different units are added, or a factor says nothing."""
 
 
-def measured_in(node: Any) -> Dimension | None:
+def measured_in(node: Any) -> Dimension | None:  # noqa: PLR0911 - one a kind of node
     """The dimension of an expression; None for numbers and what fits everything."""
     if isinstance(node, promql.ParenExpr | promql.UnaryExpr | promql.SubqueryExpr):
         return measured_in(node.expr)

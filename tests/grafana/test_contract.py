@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -19,8 +19,8 @@ from tests.grafana.dimensions import GRAFANA, measured_in, nodes, with_parents
 ROOT = Path(__file__).resolve().parents[2]
 BOARDS = {path: json.loads(text) for path, text in output.generated().items() if path.endswith(".json")}
 # Windows that nothing else has, so that they are known again after parsing.
-RATE_INTERVAL, RANGE = datetime.timedelta(seconds=241), datetime.timedelta(seconds=604_801)
-STEP = datetime.timedelta(minutes=5)
+RATE_INTERVAL, RANGE = dt.timedelta(seconds=241), dt.timedelta(seconds=604_801)
+STEP = dt.timedelta(minutes=5)
 SUBSTITUTED = {"$__rate_interval": "241s", "$__range": "604801s"}
 #: From the resource, by Prometheus itself, or by its rules.
 OTHER_LABELS = {"job", "instance", "deployment_environment_name"}
@@ -219,7 +219,8 @@ def test_divisions_are_guarded(expr):
             if {one.name for one in selectors(divisor)} <= NEVER_ZERO:
                 continue
             guarded = isinstance(divisor, promql.BinaryExpr) and str(divisor.op) == ">"
-            assert guarded and not (divisor.modifier and divisor.modifier.return_bool), str(divisor)
+            assert guarded, str(divisor)
+            assert not (divisor.modifier and divisor.modifier.return_bool), str(divisor)
 
 
 @every_target
