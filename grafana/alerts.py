@@ -58,6 +58,7 @@ def _spent(source: Recorded, window: str, per: tuple[str, ...], *matchers: str) 
 _BUDGET = f"max {by(*_SPENDER)}({select(catalogue.BUDGET)})"
 _MONTH = f"scalar({recorded.MONTH_LENGTH.name})"
 _LAST_HOUR = f"sum {by(*_SPENDER)}({recorded.FEATURE_COST_HOURLY.name})"
+_LAST_DAY = _spent(recorded.FEATURE_COST_HOURLY, DAY_OF_STEPS, _SPENDER)
 _OF_FEATURE = (("feature", "gputrace_feature"), ("currency", "gputrace_currency"))
 
 BUDGETS = (
@@ -80,7 +81,7 @@ BUDGETS = (
     ),
     Alert(
         "GputraceBudgetPaceSlow",
-        f"{_spent(recorded.FEATURE_COST_HOURLY, DAY_OF_STEPS, _SPENDER)} * {_MONTH} / 24 / ({_BUDGET} > 0) > 1.2",
+        f"{_LAST_DAY} * {_MONTH} / 24 / ({_BUDGET} > 0) > 1.2",
         "1h",
         "ticket",
         _FEATURE + ' spends {{ printf "%.1f" $value }} times its budget, at the pace of the last day',
@@ -98,10 +99,9 @@ BUDGETS = (
 _SAME_HOUR = f"sum {by(*_SPENDER)}({recorded.FEATURE_COST_HOURLY.name} offset 1w)"
 _ALL_SPEND = f"sum {by(catalogue.CURRENCY)}({recorded.FEATURE_COST_HOURLY.name})"
 _REQUESTS_HOUR = f"sum {by(catalogue.FEATURE)}({recorded.REQUESTS_HOURLY.name})"
-_DAY_BEFORE = (
-    f"sum {by(*_SPENDER)}(sum_over_time({recorded.FEATURE_COST_HOURLY.name}[{DAY_OF_STEPS}:1h] offset 1h))"
-)
-_REQUESTS_BEFORE = f"sum {by(catalogue.FEATURE)}(sum_over_time({recorded.REQUESTS_HOURLY.name}[{DAY_OF_STEPS}:1h] offset 1h))"
+_UNTIL_THEN = f"[{DAY_OF_STEPS}:1h] offset 1h"
+_DAY_BEFORE = f"sum {by(*_SPENDER)}(sum_over_time({recorded.FEATURE_COST_HOURLY.name}{_UNTIL_THEN}))"
+_REQUESTS_BEFORE = f"sum {by(catalogue.FEATURE)}(sum_over_time({recorded.REQUESTS_HOURLY.name}{_UNTIL_THEN}))"
 
 
 def _per_request(cost: str, requests: str) -> str:

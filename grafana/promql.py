@@ -36,8 +36,8 @@ VARIABLES = {
 SHORT = "5m"
 SHORT_S = 300
 LONG = "1h"
-# Before Prometheus 3 a range includes both of its ends: asked for on the hour, an hour would hold 13 steps of five
-# minutes. `$__range` cannot be shortened; boards are seldom asked for on the millisecond.
+# Before Prometheus 3 a range includes both of its ends: asked for on the hour, an hour would hold 13 steps of
+# five minutes. `$__range` cannot be shortened; boards are seldom asked for on the millisecond.
 HOUR_OF_STEPS = "59m59s999ms"
 DAY_OF_STEPS = "23h59m59s999ms"
 

@@ -1,4 +1,4 @@
-"""What a query's answer is measured in, worked out from the units of the catalogue: seconds, money, joules."""
+"""What a query's answer is measured in: seconds, money, joules, by the units of the catalogue."""
 
 from __future__ import annotations
 

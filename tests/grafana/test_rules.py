@@ -1,4 +1,4 @@
-"""What the rules record and when the alerts fire, by promtool's own evaluation of the committed files."""
+"""What the rules record and when the alerts fire, as promtool evaluates them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from gputrace.grafana import rules
 
 pytestmark = pytest.mark.requires("promtool")
 
-RULES = Path(__file__).resolve().parents[2] / "grafana" / "prometheus" / "rules"
-RATES, HOURS, MONTHS, ALERTS = sorted(RULES.glob("*.yml"))
+CONFIGURATION = Path(__file__).resolve().parents[2] / "grafana" / "prometheus" / "prometheus.yml"
+RATES, HOURS, MONTHS, ALERTS = FILES = sorted(rules.rule_files())
+# Live, groups are evaluated side by side; promtool takes them in any order unless it is told.
+GROUPS = {RATES: "gputrace-rates", HOURS: "gputrace-hours", MONTHS: "gputrace-months"}
 SPENT = (
     'gputrace_feature_cost_total{job="api", instance="%s", gputrace_feature="chat", gputrace_currency="USD"}'
 )
 HOURLY = "sum(feature:gputrace_feature_cost:increase1h)"
+COST = 'feature:gputrace_feature_cost:increase1h{gputrace_feature="chat", gputrace_currency="USD"}'
 DEVICE = (
     'gputrace_device_time_seconds_total{hw_id="GPU-1", hw_type="gpu", hw_name="H100", '
     'gputrace_publisher="%s", gputrace_device_state="%s"}'
@@ -27,7 +30,9 @@ DEVICE = (
 
 @pytest.fixture
 def promtool(servers, tmp_path):
-    """Runs promtool, which must be content."""
+    """Runs promtool in a folder with the rules; it must be content."""
+    for name, text in rules.rule_files().items():
+        (tmp_path / name).write_text(text)
 
     def run(*arguments: str) -> str:
         done = subprocess.run(
@@ -49,7 +54,7 @@ def evaluate(promtool, tmp_path):
     """Checks that expressions are true at their times, of series given as promtool writes them."""
 
     def check(
-        files: list[Path], series: dict[str, str], true: list[tuple[str, str]], interval: str = "1m"
+        files: list[str], series: dict[str, str], true: list[tuple[str, str]], interval: str = "1m"
     ) -> None:
         test = {
             "interval": interval,
@@ -59,16 +64,13 @@ def evaluate(promtool, tmp_path):
                 for at, expr in true
             ],
         }
-        order = ["gputrace-rates", "gputrace-hours", "gputrace-months"]
         path = tmp_path / "test.json"
         path.write_text(
             json.dumps(
                 {
-                    "rule_files": list(map(str, files)),
+                    "rule_files": files,
                     "evaluation_interval": interval,
-                    "group_eval_order": [
-                        name for name, file in zip(order, (RATES, HOURS, MONTHS)) if file in files
-                    ],
+                    "group_eval_order": [GROUPS[name] for name in files if name in GROUPS],
                     "tests": [test],
                 }
             )
@@ -83,16 +85,16 @@ def near(expr: str, value: float, share: float = 0.03) -> str:
 
 
 def test_promtool_finds_nothing_wrong(promtool):
-    said = promtool("check", "rules", "--lint=all", "--lint-fatal", *map(str, RULES.glob("*.yml")))
+    said = promtool("check", "rules", "--lint=all", "--lint-fatal", *FILES)
     assert said.count("SUCCESS") == 4
 
 
 def test_prometheus_own_configuration_is_right(promtool, tmp_path):
     """Without what this Prometheus is too old for: it takes no OTLP."""
-    text = (RULES.parent / "prometheus.yml").read_text()
+    text = CONFIGURATION.read_text()
     head, _, tail = text.partition("# For Prometheus 3")
     path = tmp_path / "prometheus.yml"
-    path.write_text((head + tail[tail.index("storage:") :]).replace("rules/", f"{RULES}/"))
+    path.write_text((head + tail[tail.index("storage:") :]).replace("rules/", ""))
     assert "SUCCESS" in promtool("check", "config", str(path))
 
 
@@ -160,9 +162,7 @@ def test_the_month_begins_on_the_first(evaluate):
     spend = "sum(feature:gputrace_feature_cost:month_to_date)"
     evaluate(
         [MONTHS],
-        {
-            'feature:gputrace_feature_cost:increase1h{gputrace_feature="chat", gputrace_currency="USD"}': "2x800"
-        },
+        {COST: "2x800"},
         [
             ("10h", near(spend, 20)),
             ("744h", near(spend, 744 * 2)),
@@ -177,7 +177,6 @@ def test_the_month_begins_on_the_first(evaluate):
 
 # --- alerts ------------------------------------------------------------------
 
-COST = 'feature:gputrace_feature_cost:increase1h{gputrace_feature="chat", gputrace_currency="USD"}'
 OTHER_COST = 'feature:gputrace_feature_cost:increase1h{gputrace_feature="mail", gputrace_currency="USD"}'
 BUDGET = 'gputrace_budget{instance="%s", gputrace_feature="chat", gputrace_currency="USD"}'
 REQUESTS = 'feature:gputrace_requests:increase1h{gputrace_feature="chat"}'
