@@ -104,13 +104,6 @@ MUTATIONS = [
         CONTRACT + "test_bars_in_tables_are_measured_by_their_own_column",
     ),
     Mutation(
-        "boards: a committed board is stale",
-        BOARD,
-        '"graphTooltip": 1,',
-        '"graphTooltip": 1, "new": 1,',
-        CONTRACT + "test_the_committed_files_are_those_that_the_code_writes",
-    ),
-    Mutation(
         "rules: quantiles lose the bounds of their buckets",
         PROMQL,
         "{by('le', *per)}",
