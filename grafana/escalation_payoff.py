@@ -8,7 +8,7 @@ from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row, feature_link
 from gputrace.grafana.panels import Query, lines, shares, stat
-from gputrace.grafana.promql import Scope, match, ratio
+from gputrace.grafana.promql import LONG, Scope, match, ratio
 from gputrace.grafana.sources import label, labels
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
@@ -125,12 +125,12 @@ def _over_time() -> Row:
             ),
             lines(
                 "Escalated share by cascade",
-                "The share of requests that the larger model answers.",
+                "The share of requests that the larger model answers, over the hour before each point.",
                 [
                     Query(
                         ratio(
-                            _SCOPE.now(recorded.ESCALATION_REQUESTS, _ESCALATED, per=_CASCADE),
-                            _SCOPE.now(recorded.ESCALATION_REQUESTS, per=_CASCADE),
+                            _SCOPE.now(recorded.ESCALATION_REQUESTS_HOURLY, _ESCALATED, per=_CASCADE),
+                            _SCOPE.now(recorded.ESCALATION_REQUESTS_HOURLY, per=_CASCADE),
                         ),
                         "{{gputrace_escalation_cascade}}",
                     )
@@ -195,15 +195,15 @@ def _over_time() -> Row:
 def _quality() -> Row:
     answered = (catalogue.SCORE_NAME, catalogue.STAGE)
     mean = ratio(
-        _SCOPE.rate(catalogue.SCORE, per=answered, suffix="_sum"),
-        _SCOPE.rate(catalogue.SCORE, per=answered, suffix="_count"),
+        _SCOPE.rate(catalogue.SCORE, per=answered, suffix="_sum", window=LONG),
+        _SCOPE.rate(catalogue.SCORE, per=answered, suffix="_count", window=LONG),
     )
     return Row(
         "Are the answers as good?",
         (
             lines(
                 "Mean score by stage",
-                "Scores of answers by the stage that gave them. Escalated requests are the harder ones: "
+                "Scores by the stage that answered, over the hour before. Escalated requests are harder: "
                 "that the larger model scores no better does not mean that it is no better. The estimates "
                 "say that.",
                 [Query(mean, "{{gputrace_score_name}}: {{gputrace_stage}}")],
@@ -273,7 +273,7 @@ def _each() -> Row:
         Column("Spend", cost, unit=MONEY, bar=True),
         Column("Cost of 1 000", f"1000 * {ratio(cost, requests)}", unit=SMALL_MONEY),
         Column("Audits", audited, unit=WHOLE),
-        Column("Heavy alone, 1 000", f"1000 * {alone}", unit=SMALL_MONEY),
+        Column("Heavy alone", f"1000 * {alone}", unit=SMALL_MONEY),
         Column(
             "Costs less by", f"1 - {ratio(cost, requests)} / ({alone} > 0)", unit=SHARE, steps=SAVING_STEPS
         ),

@@ -44,13 +44,13 @@ _PER_REQUEST = "requests that an integration or a cascade counts"
 
 
 def _unit_economics() -> Row:
-    hourly = _SCOPE.now(recorded.FEATURE_COST)
-    unit_cost = f"1000 * {ratio(hourly, _SCOPE.now(recorded.REQUESTS))}"
+    hourly = _SCOPE.now(recorded.FEATURE_COST_HOURLY)
+    unit_cost = f"1000 * {ratio(hourly, _SCOPE.now(recorded.REQUESTS_HOURLY))}"
     return Row(
         "What one costs",
         (
             stat(
-                "Spend in range ($currency)",
+                "Spend ($currency)",
                 "What the feature was charged for in the selected time.",
                 _SPEND,
                 MONEY,
@@ -63,7 +63,7 @@ def _unit_economics() -> Row:
                 f"1000 * {ratio(_SPEND, _REQUESTS)}",
                 SMALL_MONEY,
                 nothing=NO_REQUESTS,
-                width=3,
+                width=4,
             ),
             stat(
                 "Device hours",
@@ -92,13 +92,12 @@ def _unit_economics() -> Row:
                 "Units of work ($currency)",
                 "What a million units cost, such as tokens.",
                 ("Unit", catalogue.UNIT_NAME, recorded.UNITS),
-                ("Cost of a million", f"1000 * 1000 * scalar({_SPEND})"),
+                ("A million", f"1000 * 1000 * scalar({_SPEND})"),
                 _NO_UNITS,
             ),
             lines(
                 "What 1 000 requests cost ($currency)",
-                "A step at a deploy mark is the deploy's doing. Where there is no request there is no cost "
-                "of one.",
+                "Over the hour before each point. A step at a deploy mark is the deploy's doing.",
                 [Query(unit_cost, "1 000 requests")],
                 SMALL_MONEY,
                 width=9,
@@ -137,7 +136,7 @@ def _pieces(
             Column(cost[0], ratio(cost[1], pieces), unit=SMALL_MONEY),
         ),
         sort="How many",
-        width=6,
+        width=6 if source is recorded.OUTCOMES else 5,
         height=4,
         nothing=nothing,
     )
@@ -304,7 +303,7 @@ def _routes() -> Panel:
         Column("Requests", requests, unit=WHOLE),
         Column("Cost of 1 000", f"1000 * {ratio(cost, requests)}", unit=SMALL_MONEY),
         Column(
-            "Device time of one",
+            "Time of one",
             ratio(_SCOPE.increase(catalogue.REQUEST_TIME, per=per), requests),
             unit=SECONDS,
         ),

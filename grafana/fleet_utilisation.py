@@ -20,7 +20,7 @@ from gputrace.grafana.units import (
     IDLE_STEPS,
     MONEY,
     ORANGE,
-    PER_SECOND,
+    PER_HOUR,
     SHARE,
     STATE_COLOURS,
     WATTS,
@@ -226,9 +226,9 @@ def _each() -> Row:
         Column("Idle", ratio(hours(_IDLE), hours()), unit=SHARE, steps=IDLE_STEPS),
         Column("Not read", ratio(hours(_UNKNOWN), hours()), unit=SHARE),
         Column("Idle, money", _SCOPE.total(recorded.DEVICE_COST, _IDLE, per=_ROW), unit=MONEY),
-        Column("Any kernel now", latest(catalogue.HW_GPU_UTILIZATION), unit=SHARE),
+        Column("Kernels now", latest(catalogue.HW_GPU_UTILIZATION), unit=SHARE),
         Column("Memory", latest(catalogue.HW_GPU_MEMORY_USAGE), unit=BYTES),
-        Column("Memory there is", latest(catalogue.HW_GPU_MEMORY_LIMIT), unit=BYTES),
+        Column("Memory limit", latest(catalogue.HW_GPU_MEMORY_LIMIT), unit=BYTES),
         Column("Power", latest(catalogue.HW_POWER), unit=WATTS),
         Column("Temperature", latest(catalogue.HW_TEMPERATURE), unit=CELSIUS),
     )
@@ -238,7 +238,7 @@ def _each() -> Row:
         (
             table(
                 "Every device ($currency)",
-                "Over the range, and as read last. `Any kernel` is the driver's utilisation: the share of "
+                "Over the range, and as read last. `Kernels now` is the driver's utilisation: the share of "
                 "its last sample in which any kernel ran, not how much of the GPU it used.",
                 columns,
                 sort="Used",
@@ -254,16 +254,17 @@ def _each() -> Row:
                 nothing="No energy is read",
             ),
             lines(
-                "Refused readings a second",
+                "Refused readings an hour",
                 "How often the driver refused to read a device, by why. A device that has fallen off the "
                 "bus shows here first.",
                 [
                     Query(
-                        _SCOPE.rate(catalogue.HW_ERRORS, per=(catalogue.HW_ID, catalogue.ERROR_TYPE)),
+                        "3600 * "
+                        + _SCOPE.rate(catalogue.HW_ERRORS, per=(catalogue.HW_ID, catalogue.ERROR_TYPE)),
                         "{{hw_id}} {{error_type}}",
                     )
                 ],
-                PER_SECOND,
+                PER_HOUR,
                 nothing="No reading was refused",
             ),
         ),

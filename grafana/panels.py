@@ -26,6 +26,7 @@ _EMITTED = {
     for suffix in (_SUFFIXES if metric.kind is catalogue.Kind.HISTOGRAM else ("",))
 }
 _READABLE = {**_EMITTED, **{recorded.name: recorded.metrics for recorded in RECORDED}}
+_ONE_LABEL = re.compile(r"^\{\{(\w+)\}\}$")
 _WORD = re.compile(r"[a-z_][\w:]*")
 
 
@@ -71,6 +72,7 @@ class Panel:
         links: Data links of its values.
         bounds: Least and greatest value, for gauges.
         mappings: Texts that stand for values.
+        named: What a value is called, where Grafana would not say for one alone.
     """
 
     kind: str
@@ -90,6 +92,7 @@ class Panel:
     links: tuple[dict[str, Any], ...] = ()
     bounds: tuple[float | None, float | None] = (None, None)
     mappings: tuple[dict[str, Any], ...] = ()
+    named: str = ""
 
     def metrics(self) -> list[str]:
         """Return the metrics that it rests on, as Prometheus shows them."""
@@ -118,6 +121,7 @@ class Panel:
         low, high = self.bounds
         found = {
             "unit": self.unit.id,
+            "displayName": self.named or None,
             "decimals": self.unit.decimals,
             "min": low,
             "max": high,
@@ -320,6 +324,7 @@ def ranking(  # noqa: PLR0913 - one argument a property
     return Panel(
         "bargauge", title, description, (query, *more), unit, width, height, options,
         steps=steps, color="thresholds", nothing=nothing, bounds=bounds, links=links,
+        named=_ONE_LABEL.sub(r"${__field.labels.\1}", query.legend) if _ONE_LABEL.match(query.legend) else "",
     )  # fmt: skip
 
 

@@ -112,9 +112,24 @@ class Scope:
         """Return the sum of what a gauge or a recorded rate says at an instant."""
         return f"sum {by(*per)}({self.select(source, *matchers)})"
 
-    def rate(self, source: Metric, *matchers: str, per: tuple[str, ...] = (), suffix: str = "") -> str:
-        """Return how fast a counter grows, a second, read from the counter itself."""
-        return f"sum {by(*per)}(rate({self.select(source, *matchers, suffix=suffix)}[$__rate_interval]))"
+    def rate(
+        self,
+        source: Metric,
+        *matchers: str,
+        per: tuple[str, ...] = (),
+        suffix: str = "",
+        window: str = "$__rate_interval",
+    ) -> str:
+        """Return how fast a counter grows, a second, read from the counter itself.
+
+        Args:
+            source: The counter.
+            matchers: Further matchers.
+            per: Attributes to keep.
+            suffix: Of a histogram.
+            window: `LONG` for what is rare.
+        """
+        return f"sum {by(*per)}(rate({self.select(source, *matchers, suffix=suffix)}[{window}]))"
 
     def increase(self, source: Metric, *matchers: str, per: tuple[str, ...] = (), suffix: str = "") -> str:
         """Return by how much a counter of few series grew over the range; for instant queries."""

@@ -167,7 +167,7 @@ def _ledger() -> Row:
         Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
         Column("Spend", _BY_FEATURE, unit=MONEY, bar=True),
         Column(
-            "Δ to the range before",
+            "Growth",
             f"({ratio(_BY_FEATURE, before)} - 1) {_COMPARABLE}",
             unit=SHARE,
             steps=GROWTH_STEPS,
@@ -175,8 +175,8 @@ def _ledger() -> Row:
         Column("Device hours", hours, unit=HOURS),
         Column("Requests", _REQUESTS, unit=WHOLE),
         Column("Cost of 1 000", _PER_THOUSAND, unit=SMALL_MONEY),
-        Column("Failed", ratio(failed, _REQUESTS), unit=SHARE),
-        Column("Month's budget used", ratio(month, budget), unit=SHARE),
+        Column("Failed", ratio(f"({failed} or 0 * {_REQUESTS})", _REQUESTS), unit=SHARE),
+        Column("Budget used", ratio(month, budget), unit=SHARE),
     )
     return Row(
         "Ledger",
@@ -184,7 +184,7 @@ def _ledger() -> Row:
             table(
                 "Every feature ($currency)",
                 "One line a feature over the range; the name leads to its own board. A cell without number "
-                "has nothing to say: no requests counted, no budget set.",
+                "has nothing to say: no requests counted, no range before, no budget set.",
                 columns,
                 sort="Spend",
                 nothing=NO_SPEND,
@@ -206,11 +206,11 @@ def _movers() -> Row:
                 "in the ledger above.",
                 (
                     Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
-                    Column("More than before", f"topk(5, {grown}) {_COMPARABLE}", unit=MONEY),
+                    Column("Increase", f"topk(5, ({grown}) > 0) {_COMPARABLE}", unit=MONEY),
                 ),
-                sort="More than before",
+                sort="Increase",
                 width=6,
-                nothing=NO_COMPARISON,
+                nothing="Nothing grew, or the range before was not recorded whole",
             ),
             lines(
                 "Spend an hour by model ($currency)",

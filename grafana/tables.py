@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from gputrace.grafana.units import Steps
 
-_NUMBER_PX = 100
+_NUMBER_PX = 105
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from gputrace.grafana.units import (
     COUNT,
     COVERAGE_STEPS,
     FAULT_STEPS,
-    PER_SECOND,
+    PER_HOUR,
     SHARE,
     WHOLE,
 )
@@ -95,27 +95,29 @@ def _believed() -> Row:
 
 def _losses() -> Row:
     def by_reason(metric: catalogue.Metric) -> list[Query]:
-        return [Query(_SCOPE.rate(metric, per=(JOB, *_REASON)), "{{job}}: {{gputrace_sdk_reason}}")]
+        return [
+            Query(f"3600 * {_SCOPE.rate(metric, per=(JOB, *_REASON))}", "{{job}}: {{gputrace_sdk_reason}}")
+        ]
 
     hardware = (catalogue.HW_NAME,)
     return Row(
         "What is missing",
         (
             lines(
-                "Records lost a second",
+                "Records lost an hour",
                 "By service and reason. `process_died`: a process was killed before it could export; others "
                 "name the destination that refused or timed out.",
                 by_reason(catalogue.SDK_LOST),
-                PER_SECOND,
+                PER_HOUR,
                 width=8,
                 height=6,
                 nothing="Nothing was lost",
             ),
             lines(
-                "Calls that could not be timed, a second",
+                "Calls that could not be timed, an hour",
                 "They are counted, and charged nothing. By reason: `gputrace doctor` explains each.",
                 by_reason(catalogue.SDK_UNMEASURED),
-                PER_SECOND,
+                PER_HOUR,
                 width=8,
                 height=6,
                 nothing="Every call was timed",
@@ -136,30 +138,30 @@ def _losses() -> Row:
                 nothing="All time has a price, or no price book is set",
             ),
             lines(
-                "Values folded into __other__, a second",
+                "Values folded into __other__, an hour",
                 "Values of attributes beyond the limit lose their names. If it is features or models: "
                 "declare them, or raise GPUTRACE_ATTRIBUTE_VALUE_LIMIT. If it is ids: they belong on spans.",
-                [Query(_SCOPE.rate(catalogue.SDK_FOLDED, per=(JOB,)), "{{job}}")],
-                PER_SECOND,
+                [Query(f"3600 * {_SCOPE.rate(catalogue.SDK_FOLDED, per=(JOB,))}", "{{job}}")],
+                PER_HOUR,
                 width=8,
                 height=6,
                 nothing="Nothing was folded",
             ),
             lines(
-                "Baggage that was not believed, a second",
+                "Baggage that was not believed, an hour",
                 "Requests that said which feature they are for, and had no right to. Set a shared key if "
                 "they are your own services.",
                 by_reason(catalogue.SDK_UNTRUSTED),
-                PER_SECOND,
+                PER_HOUR,
                 width=8,
                 height=6,
                 nothing="All baggage was believed, or there was none",
             ),
             lines(
-                "Faults of gputrace a second",
+                "Faults of gputrace an hour",
                 "Kept out of your program, and logged there once. Please report them.",
-                [Query(_SCOPE.rate(catalogue.SDK_FAULTS, per=(JOB,)), "{{job}}")],
-                PER_SECOND,
+                [Query(f"3600 * {_SCOPE.rate(catalogue.SDK_FAULTS, per=(JOB,))}", "{{job}}")],
+                PER_HOUR,
                 width=8,
                 height=6,
                 nothing="No faults",

@@ -26,7 +26,7 @@ _UNIT = {
 # Numbers that change a unit: the window of a rule in seconds, hours in seconds, days in hours.
 _FACTORS = {300.0: {"s": 1}, 3600.0: {"s": 1, "h": -1}, 24.0: {"h": 1, "d": -1}}
 #: Others that a board may multiply with.
-PLAIN_FACTORS = {1.0, 2.0, 100.0, 1000.0}
+PLAIN_FACTORS = {0.0, 1.0, 2.0, 100.0, 1000.0}
 _HOURLY = ":increase1h"
 #: How Grafana may write what is measured in it.
 GRAFANA = {
@@ -34,6 +34,7 @@ GRAFANA = {
     frozenset({("s", 1)}): {"s"},
     frozenset({("h", 1)}): {"suffix: h"},
     frozenset({("s", -1)}): {"suffix:/s", "cps"},
+    frozenset({("h", -1)}): {"suffix:/h"},
     frozenset({("J", 1)}): {"joule"},
     frozenset({("J", 1), ("s", -1)}): {"watt"},
     frozenset({("By", 1)}): {"bytes"},
