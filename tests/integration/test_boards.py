@@ -48,12 +48,12 @@ source = "a test"
 as_of = 2026-09-01
 """
 BUDGETS = '[[budget]]\nfeature = "chat"\ncurrency = "USD"\nper_month = 100\n'
-# A tenth of a second of the program is a minute of Prometheus' history.
-STRETCH = 600
-RANGE_S = 3 * 3600
+# A tenth of a second of the program, one export, is a quarter of a minute of Prometheus' history.
+STRETCH = 150
+RANGE_S = 3600
 VALUES = {
     "$__range": f"{RANGE_S}s",
-    "$__rate_interval": "4m",
+    "$__rate_interval": "1m",
     "$currency": "USD",
     "$environment": ".*",
     "$job": ".*",
@@ -155,9 +155,9 @@ def test_the_overview_shows_what_the_sdk_counted(exported: Any, board: Board) ->
         for feature in ("search", "chat", "__none__")
     }
     assert all(cost > 0.3 for cost in by_feature.values())
-    close = {feature: pytest.approx(cost, rel=0.02) for feature, cost in by_feature.items()}
+    close = {feature: pytest.approx(cost, rel=0.04) for feature, cost in by_feature.items()}
     spend = sum(by_feature.values())
-    assert board.number("Spend in range ($currency)") == pytest.approx(spend, rel=0.01)
+    assert board.number("Spend in range ($currency)") == pytest.approx(spend, rel=0.02)
     assert board.column("Every feature ($currency)", "Spend") == close
     shown = {labels["gputrace_feature"]: value for labels, value in board.ask("Share of spend ($currency)")}
     assert shown == close
