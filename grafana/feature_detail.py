@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row
-from gputrace.grafana.panels import Query, heatmap, lines, ranking, shares, stat
+from gputrace.grafana.panels import Query, heatmap, lines, shares, stat
 from gputrace.grafana.promql import Scope, match, named, ratio
 from gputrace.grafana.sources import label
 from gputrace.grafana.spend_overview import NO_COMPARISON, NO_REQUESTS, NO_SPEND
@@ -22,6 +22,7 @@ from gputrace.grafana.units import (
     SECONDS,
     SHARE,
     SMALL_MONEY,
+    STAGE_COLOURS,
     STATUS_COLOURS,
     WHOLE,
 )
@@ -132,8 +133,8 @@ def _pieces(
         description,
         (
             Column(heading, label=label(attribute)),
-            Column("How many", pieces, unit=WHOLE),
-            Column(cost[0], ratio(cost[1], pieces), unit=SMALL_MONEY),
+            Column("How many", pieces, unit=WHOLE, width=85),
+            Column(cost[0], ratio(cost[1], pieces), unit=SMALL_MONEY, width=85),
         ),
         sort="How many",
         width=6 if source is recorded.OUTCOMES else 5,
@@ -148,15 +149,19 @@ def _decomposition() -> Panel:
     cost_now = f"({ratio(_SPEND, _REQUESTS)})"
     more = f"({_REQUESTS} - {_REQUESTS_BEFORE}) * {cost_before}"
     dearer = f"{_REQUESTS} * ({cost_now} - {cost_before})"
-    return ranking(
+    return stat(
         "Why spend changed ($currency)",
         "The change against the range before, in two parts that add up to it: more or fewer requests at the "
         "old cost of one, and all requests at what one became dearer or cheaper.",
-        Query(f"{more} {_COMPARABLE}", "more requests", instant=True),
+        "",
         MONEY,
-        more=(Query(f"{dearer} {_COMPARABLE}", "dearer requests", instant=True),),
+        parts=(
+            Query(f"{more} {_COMPARABLE}", "more requests", instant=True),
+            Query(f"{dearer} {_COMPARABLE}", "dearer requests", instant=True),
+        ),
         nothing=NO_COMPARISON,
-        bounds=(None, None),
+        width=6,
+        height=9,
     )
 
 
@@ -181,6 +186,7 @@ def _where_it_goes() -> Row:
                 instant=True,
             ),
             MONEY,
+            colours=STAGE_COLOURS if attribute == catalogue.STAGE else None,
             nothing=NO_SPEND,
         )
         for name, attribute, legend in parts

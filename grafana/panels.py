@@ -187,9 +187,10 @@ def stat(  # noqa: PLR0913 - one argument a property
     nothing: str = NOTHING,
     width: int = 4,
     trend: str = "",
-    mappings: tuple[dict[str, Any], ...] = (),
+    height: int = 4,
+    parts: tuple[Query, ...] = (),
 ) -> Panel:
-    """Return one large number.
+    """Return one large number, or several with their names.
 
     Args:
         title: What it is called.
@@ -200,21 +201,22 @@ def stat(  # noqa: PLR0913 - one argument a property
         nothing: What it says without data.
         width: Of 24 columns.
         trend: Drawn behind the number instead of nothing; then the number is its last value.
-        mappings: Texts that stand for values.
+        height: In rows of the grid.
+        parts: Several numbers instead of the one.
     """
     options = {
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
         "colorMode": "value",
         "graphMode": "area" if trend else "none",
         "justifyMode": "auto",
-        "textMode": "value",
+        "textMode": "value_and_name" if parts else "value",
         "orientation": "auto",
         "wideLayout": True,
     }
-    query = Query(trend) if trend else Query(expr, instant=True)
+    one = Query(trend) if trend else Query(expr, instant=True)
     return Panel(
-        "stat", title, description, (query,), unit, width, 4, options,
-        steps=steps, nothing=nothing, mappings=mappings,
+        "stat", title, description, parts or (one,), unit, width, height, options,
+        steps=steps, nothing=nothing,
     )  # fmt: skip
 
 

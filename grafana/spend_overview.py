@@ -99,7 +99,7 @@ def _now() -> Row:
                 nothing="No priced devices",
             ),
             stat(
-                "Spend that names a feature",
+                "Spend with a feature",
                 "Share of what devices were used for, by the clock, that a tracked call with a named "
                 "feature answers for. The rest is untracked, or tracked and unnamed: decorate it, or name "
                 "it.",

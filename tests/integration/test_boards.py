@@ -171,6 +171,6 @@ def test_the_overview_shows_what_the_sdk_counted(exported: Any, board: Board) ->
     assert board.number("Idle share of the bill") == pytest.approx(idle, rel=0.05)
     used = costs["charged"] + costs["untracked"]
     named = (by_feature["search"] + by_feature["chat"]) / used
-    assert board.number("Spend that names a feature") == pytest.approx(named, rel=0.05)
+    assert board.number("Spend with a feature") == pytest.approx(named, rel=0.05)
     # Nothing of it before: then there is nothing to compare with.
     assert board.ask("Against the range before") == []
