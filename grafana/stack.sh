@@ -31,7 +31,12 @@ scrape_configs:
     scrape_interval: 15s
     metrics_path: /federate
     params: {'match[]': ['{__name__=~\"gputrace_.+|hw_.+|target_info\"}']}
-    static_configs: [{targets: ['127.0.0.1:$receiver_port']}]"
+    static_configs: [{targets: ['127.0.0.1:$receiver_port']}]
+    # Which service and process it was, as a Prometheus that takes OTLP calls them.
+    metric_relabel_configs:
+      - {source_labels: [service_name], target_label: job}
+      - {source_labels: [service_instance_id], target_label: instance}
+      - {action: labeldrop, regex: 'service_name|service_instance_id|telemetry_.+'}"
 fi
 echo "$config" >"$data/prometheus.yml"
 "${prometheus[@]}" >"$data/prometheus.log" 2>&1 &
