@@ -39,7 +39,7 @@ _NOT_AUDIT = match(catalogue.STAGE, "audit", "!=")
 _FEWEST_AUDITS = 30
 _NO_CASCADE = "No cascade decided anything: see docs/cascades.md"
 _FEW_AUDITS = f"Not enough audits: fewer than {_FEWEST_AUDITS} in this range"
-_NO_ESTIMATE = "Not published: run `gputrace payoff` over the files"
+_NO_ESTIMATE = "Not published, or too few audits: run gputrace payoff --watch"
 
 _ALL = _SCOPE.total(recorded.ESCALATION_REQUESTS)
 _COST = _SCOPE.total(recorded.ESCALATION_COST, _NOT_AUDIT)
@@ -228,16 +228,22 @@ def _quality() -> Row:
     )
 
 
+def _estimated(quantity: str, *matchers: str, per: tuple[str, ...]) -> str:
+    # Published every five minutes, and by two processes while one takes over from the other.
+    selected = _SCOPE.select(
+        catalogue.ESCALATION_ESTIMATE, match(catalogue.ESCALATION_QUANTITY, quantity), *matchers
+    )
+    return f"max by ({labels(*per)}) (last_over_time({selected}[{LONG}]))"
+
+
 def _estimate(title: str, quantity: str, description: str) -> Panel:
-    about = match(catalogue.ESCALATION_QUANTITY, quantity)
-    per = labels(catalogue.ESCALATION_CASCADE, catalogue.FEATURE, catalogue.ESCALATION_BOUND)
+    per = (catalogue.ESCALATION_CASCADE, catalogue.FEATURE, catalogue.ESCALATION_BOUND)
     return lines(
         title,
-        f"{description} Published where a program puts its estimates there; `gputrace payoff` gives the same "
-        "numbers from the files.",
+        f"{description} Published by `gputrace payoff --watch`. No bounds: not enough audits, see below.",
         [
             Query(
-                f"max by ({per}) ({_SCOPE.select(catalogue.ESCALATION_ESTIMATE, about)})",
+                _estimated(quantity, per=per),
                 "{{gputrace_escalation_cascade}} {{gputrace_feature}} {{gputrace_escalation_bound}}",
             )
         ],
@@ -278,6 +284,16 @@ def _each() -> Row:
             "Costs less by", f"1 - {ratio(cost, requests)} / ({alone} > 0)", unit=SHARE, steps=SAVING_STEPS
         ),
     )
+    columns += tuple(
+        Column(
+            f"Saved {sign}",
+            _estimated("savings_frac", match(catalogue.ESCALATION_BOUND, bound), per=per),
+            unit=SHARE,
+            steps=SAVING_STEPS,
+        )
+        for sign, bound in (("≥", "low"), ("≤", "high"))
+    )
+    columns += (Column("More audits", _estimated("audits_needed", per=per), unit=WHOLE),)
     return Row(
         "Each cascade",
         (

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row
-from gputrace.grafana.panels import Query, heatmap, lines, shares, stat
+from gputrace.grafana.panels import Query, lines, shares, stat
 from gputrace.grafana.promql import Scope, match, named, ratio
 from gputrace.grafana.sources import label
 from gputrace.grafana.spend_overview import NO_COMPARISON, NO_REQUESTS, NO_SPEND
+from gputrace.grafana.strips import heatmap
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
     COUNT,

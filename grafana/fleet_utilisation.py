@@ -5,9 +5,10 @@ from __future__ import annotations
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row, feature_link
-from gputrace.grafana.panels import Query, lines, ranking, shares, stat, timeline
+from gputrace.grafana.panels import Query, lines, ranking, shares, stat
 from gputrace.grafana.promql import Scope, match, ratio
 from gputrace.grafana.sources import labels
+from gputrace.grafana.strips import timeline
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
     BUSY_STEPS,

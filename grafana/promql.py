@@ -32,6 +32,7 @@ VARIABLES = {
     "hw_name": (catalogue.HW_NAME, True),
     "cascade": (catalogue.ESCALATION_CASCADE, True),
 }
+_OF_OTHER_JOBS = (catalogue.BUDGET, catalogue.ESCALATION_ESTIMATE)
 #: A window of the rules, and how many seconds it has.
 SHORT = "5m"
 SHORT_S = 300
@@ -98,8 +99,9 @@ class Scope:
         found = []
         for variable in self.variables:
             attribute, several = VARIABLES[variable]
-            # Devices are published by an agent, a job of its own.
-            foreign = attribute == JOB and label(catalogue.PUBLISHER) in known
+            # Devices are published by an agent, estimates by whoever watches: jobs of their own.
+            own = label(catalogue.PUBLISHER) in known or source in _OF_OTHER_JOBS
+            foreign = attribute == JOB and own
             if label(attribute) in known and not foreign:
                 found.append(match(attribute, f"${variable}", "=~" if several else "="))
         return tuple(found)
