@@ -42,5 +42,6 @@ echo "$config" >"$data/prometheus.yml"
 "${prometheus[@]}" >"$data/prometheus.log" 2>&1 &
 echo "Prometheus with the rules: http://127.0.0.1:$port (log in $data). Feed it, say, with"
 echo "  OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=$otlp/v1/metrics gputrace demo"
+echo "or, with history: gputrace simulate --days 1 --step 60 --remote-write http://127.0.0.1:$port (the rules record from now on)"
 echo "and add it to a Grafana of yours as a data source; the boards are in $here/dashboards."
 wait -n

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict
+from typing import Any
 
+from gputrace.exporters.remote_write import RemoteWriter, labels, moment, sample, series
 from gputrace.grafana import recorded
-from tests.grafana import remote_write
-
-if TYPE_CHECKING:
-    from tests.grafana.remote_write import Series
 
 _EVERY_S = 60
 # A range query answers with 11 000 points at most.
@@ -23,8 +21,9 @@ def record(prometheus: Any, start_s: int, end_s: int) -> None:
         start_s: Unix time; a whole minute.
         end_s: Likewise.
     """
+    writer = RemoteWriter(prometheus.url)
     for rules in (recorded.RATES, recorded.HOURS, recorded.MONTHS):
-        found: Series = {}
+        found: defaultdict[bytes, bytearray] = defaultdict(bytearray)
         for rule in rules:
             for begin_s in range(start_s, end_s + 1, _STRETCH_S + _EVERY_S):
                 answer = prometheus.get(
@@ -35,7 +34,7 @@ def record(prometheus: Any, start_s: int, end_s: int) -> None:
                     step=str(_EVERY_S),
                 )
                 for row in answer["data"]["result"]:
-                    labels = frozenset({**row["metric"], "__name__": rule.name}.items())
-                    points = ((int(at * 1000), float(value)) for at, value in row["values"])
-                    found.setdefault(labels, []).extend(points)
-        remote_write.write(prometheus.url, found)
+                    points = found[labels(rule.name, {**row["metric"], "__name__": rule.name})]
+                    for at_s, value in row["values"]:
+                        points += sample(float(value), moment(int(at_s) * 1_000_000_000))
+        writer.send(series(named, points) for named, points in found.items())
