@@ -271,7 +271,7 @@ def _each() -> Row:
     audited = _SCOPE.total(recorded.ESCALATION_REQUESTS, _AUDITED, per=per)
     cost = _SCOPE.total(recorded.ESCALATION_COST, _NOT_AUDIT, per=per)
     alone = f"{_SCOPE.total(recorded.ESCALATION_COST, _AUDIT, per=per)} / ({audited} > {_FEWEST_AUDITS})"
-    columns = (
+    columns: tuple[Column, ...] = (
         Column("Cascade", label=label(catalogue.ESCALATION_CASCADE)),
         Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
         Column("Requests", requests, unit=WHOLE),
