@@ -30,7 +30,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-oldest lint format types wheel-test mutants soak bench servers constraints clean \
-  gpu-there gpu-check gpu-check-wheels
+  gpu-there gpu-check gpu-check-wheels dashboards stack
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,7 +143,7 @@ TYPED := build/typed/gputrace
 MYPY = MYPYPATH=build/typed $(BIN)/mypy --cache-dir build/mypy
 types: $(VENV)/.dev ## mypy, strict
 	@rm -rf $(TYPED) && mkdir -p $(TYPED)
-	@ln -s $(CURDIR)/gputrace/* $(CURDIR)/exporters $(CURDIR)/integrations $(TYPED)/
+	@ln -s $(CURDIR)/gputrace/* $(CURDIR)/exporters $(CURDIR)/grafana $(CURDIR)/integrations $(TYPED)/
 	$(MYPY) -p gputrace
 	$(if $(wildcard tests/typing/*.py),$(MYPY) $(wildcard tests/typing/*.py))
 
@@ -172,6 +172,12 @@ gpu-check-wheels: $(VENV)/.tools ## what to carry to a GPU without network, into
 	@$(PIP) download -c constraints.txt --only-binary :all: -d build/wheels $(ARGS) 'pip>=23.1' setuptools nvidia-ml-py wrapt \
 	  opentelemetry-api opentelemetry-sdk opentelemetry-exporter-otlp-proto-http opentelemetry-exporter-otlp-json-file
 	@ls build/wheels
+
+dashboards: $(VENV)/.dev ## write boards, rules and runbooks anew from the catalogue
+	@$(BIN)/gputrace dashboards grafana && mv grafana/runbooks.md docs/runbooks.md
+
+stack: ## a Prometheus with the rules that takes OTLP, without containers, until interrupted
+	@grafana/stack.sh build/stack
 
 servers: ## fetch the metric servers that integration tests talk to (Debian), else say what to install
 	@if [ -x ../shared/tools/get-servers ]; then ../shared/tools/get-servers $(GPUTRACE_SERVERS); \

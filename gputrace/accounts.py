@@ -213,6 +213,7 @@ class Snapshot:
     device_price: list[tuple[dict[str, str], float]] = field(default_factory=list)
     unpriced_s: list[tuple[dict[str, str], float]] = field(default_factory=list)
     price_info: list[tuple[dict[str, str], float]] = field(default_factory=list)
+    budgets: list[tuple[dict[str, str], float]] = field(default_factory=list)
     outcomes: list[tuple[dict[str, str], float]] = field(default_factory=list)
     units: list[tuple[dict[str, str], float]] = field(default_factory=list)
     #: Of the metrics of requests, by the metric's name; likewise below.

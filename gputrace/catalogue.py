@@ -15,6 +15,7 @@ from gputrace.catalogue_attributes import (
     ATTRIBUTES as ATTRIBUTES,
     BATCH_PADDING as BATCH_PADDING,
     BATCH_SIZE as BATCH_SIZE,
+    BUILD_VERSION as BUILD_VERSION,
     CALL_DEVICE_TIME as CALL_DEVICE_TIME,
     CALL_HELD_TIME as CALL_HELD_TIME,
     CALL_ID as CALL_ID,
@@ -237,6 +238,22 @@ PRICE_INFO = Metric(
     (HW_ID, HW_NAME, CURRENCY, PRICE_SKU, PRICE_KIND, PRICE_SOURCE, PRICE_DATE),
     "gputrace_price_info",
 )
+BUDGET = Metric(
+    "gputrace.budget",
+    Kind.GAUGE,
+    "{currency}",
+    "What a feature may spend in a calendar month.",
+    (FEATURE, CURRENCY),
+    "gputrace_budget",
+)
+BUILD_INFO = Metric(
+    "gputrace.build.info",
+    Kind.GAUGE,
+    "{process}",
+    "1 for each process that runs gputrace, by its version.",
+    (BUILD_VERSION,),
+    "gputrace_build_info",
+)
 NVML_UP = Metric(
     "gputrace.nvml.up",
     Kind.GAUGE,
@@ -340,6 +357,8 @@ METRICS = (
     FEATURE_ALONE_BUSY_TIME,
     FEATURE_ALONE_PERIODS,
     PRICE_INFO,
+    BUDGET,
+    BUILD_INFO,
     NVML_UP,
     CALLS,
     CALL_DURATION,

@@ -67,6 +67,7 @@ PRICE_SKU = "gputrace.price.sku"
 PRICE_KIND = "gputrace.price.kind"
 PRICE_SOURCE = "gputrace.price.source"
 PRICE_DATE = "gputrace.price.date"
+BUILD_VERSION = "gputrace.build.version"
 
 # --- reserved values -------------------------------------------------------
 
@@ -187,6 +188,7 @@ ATTRIBUTES = (
     Attribute(PRICE_KIND, "`on_demand`, `reserved`, `spot` or `amortised`."),
     Attribute(PRICE_SOURCE, "Where the price book has a price from."),
     Attribute(PRICE_DATE, "When its source said so, `YYYY-MM-DD`."),
+    Attribute(BUILD_VERSION, "Version of gputrace that the process runs."),
     Attribute(HW_ID, "Device: NVML UUID of a GPU, `<host>/<service.instance.id>` for the host stand-in."),
     Attribute(HW_NAME, "Product name of the device."),
     Attribute(HW_PARENT, "The GPU that a slice (MIG) is part of."),

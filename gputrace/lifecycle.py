@@ -55,6 +55,7 @@ def configure(  # noqa: PLR0913 - one argument a setting
     trust: Callable[[Mapping[str, Any]], bool] | None = None,
     baggage_key: str | None = None,
     outcomes: Sequence[str] | None = None,
+    budgets: str | os.PathLike[str] | None = None,
 ) -> None:
     """Set gputrace up, and OpenTelemetry where nobody has.
 
@@ -79,6 +80,8 @@ def configure(  # noqa: PLR0913 - one argument a setting
         baggage_key: Secret that services share and sign baggage with; several separated by commas while
             they change, of which the first signs. ``GPUTRACE_BAGGAGE_KEY`` by default.
         outcomes: Names of product events that reports show even if none is recorded.
+        budgets: TOML file with what features may spend in a month, which boards and alerts compare with;
+            ``GPUTRACE_BUDGETS`` by default.
 
     Raises:
         SettingError: A setting cannot be used; the message names it.
@@ -97,6 +100,7 @@ def configure(  # noqa: PLR0913 - one argument a setting
         trust=trust,
         baggage_key=baggage_key,
         outcomes=outcomes,
+        budgets=budgets,
     )
     # Before anything is set up: what is wrong with it is told here, not at the first call.
     open_costs(chosen)

@@ -176,6 +176,10 @@ class Runtime:
     def _count_more(self, shown: Snapshot) -> None:
         self.outcomes.show(shown)
         self.escalations.show(shown)
+        shown.budgets = [
+            ({catalogue.FEATURE: one.feature, catalogue.CURRENCY: one.currency}, one.per_month)
+            for one in self.settings.budgets
+        ]
 
     def start(self) -> None:
         """Start the settler, and show what it counts."""

@@ -23,6 +23,8 @@ from gputrace.settings_values import SettingError, url
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gputrace.settings_budgets import Budget
+
 __all__ = ["PRICE_VARIABLES", "SCOPE_VARIABLES", "SettingError", "Settings", "read", "scope"]
 
 #: The variables that say what all work of a process is billed to, by field.
@@ -56,6 +58,7 @@ class Settings:
         feature: Feature that work is billed to where nothing more explicit is said.
         tenant: Likewise.
         prices: Path of the price book; None leaves it to ``GPUTRACE_PRICES``.
+        budgets: What features may spend in a month.
         outcomes: Product events that are shown even if none is recorded.
         hardware_metrics: Whether ``hw.*`` is shown; not where another exporter of the node already does.
         trusted_baggage: Entries of incoming baggage that may be believed; with ``baggage_keys``
@@ -81,6 +84,7 @@ class Settings:
     feature: str | None = None
     tenant: str | None = None
     prices: str | None = None
+    budgets: tuple[Budget, ...] = ()
     outcomes: tuple[str, ...] = ()
     hardware_metrics: bool = True
     trusted_baggage: tuple[str, ...] = ()

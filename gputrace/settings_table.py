@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gputrace import settings_values as values
+from gputrace.settings_budgets import read_budgets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +97,15 @@ SETTINGS = (
         "GPUTRACE_PRICES",
         "price book, a TOML file: see `examples/prices.toml`",
         given=values.path,
+    ),
+    Setting(
+        "budgets",
+        "budgets",
+        "GPUTRACE_BUDGETS",
+        "what features may spend in a month, a TOML file: see `examples/budgets.toml`",
+        given=read_budgets,
+        text=read_budgets,
+        common=False,
     ),
     Setting(
         None, None, "GPUTRACE_NODE_PRICE", "this node's own price, such as `2.49 USD` an hour; beats the book"

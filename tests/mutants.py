@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 INSTALLED = {
     "gputrace": "gputrace",
     "exporters": "gputrace/exporters",
+    "grafana": "gputrace/grafana",
     "integrations": "gputrace/integrations",
 }
 TESTS_FAILED = 1

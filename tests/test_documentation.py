@@ -34,7 +34,9 @@ NOT_IN_CI = {
     "format": "changes files; `make lint` judges them",
     "gpu-check": "needs a GPU; without one tests/benchmarks/ runs it and expects the failure",
     "gpu-check-wheels": "downloads what a machine with a GPU and without network lacks",
+    "dashboards": "writes what a test compares with",
     "mutants": "takes long: run for a change of what it breaks",
+    "stack": "runs until it is interrupted",
 }
 COMMENT = re.compile(r"<!-- (not run|needs|continued)(?:: *(.*\S))? *-->")
 

@@ -21,6 +21,7 @@ COMMANDS = (
     "gputrace.cli.agent",
     "gputrace.cli.run",
     "gputrace.cli.simulate",
+    "gputrace.cli.dashboards",
 )
 """Modules with `add_parser(subparsers)`, which sets `run`: arguments in, exit status out.
 

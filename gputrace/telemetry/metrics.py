@@ -6,6 +6,8 @@ microseconds a call, an addition to a dict a fraction of one.
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import sys
 import threading
 from collections.abc import Hashable
@@ -107,6 +109,8 @@ class Instruments:
         self._observe(meter, catalogue.DEVICE_COST, lambda shown: shown.device_cost)
         self._observe(meter, catalogue.DEVICE_PRICE, lambda shown: shown.device_price)
         self._observe(meter, catalogue.PRICE_INFO, lambda shown: shown.price_info)
+        self._observe(meter, catalogue.BUDGET, lambda shown: shown.budgets)
+        self._observe(meter, catalogue.BUILD_INFO, lambda _: [({catalogue.BUILD_VERSION: _version()}, 1)])
         for metric in _OF_REQUESTS:
             self._observe(meter, metric, _requests_of(metric))
         for metric in _OF_ESCALATIONS:
@@ -236,6 +240,11 @@ class Instruments:
             shown.series.add(key)
             observations.append(Observation(value, attributes))
         return observations
+
+
+@functools.cache
+def _version() -> str:
+    return importlib.metadata.version("gputrace")
 
 
 def _key(name: str, attributes: dict[str, str]) -> Key:

@@ -323,11 +323,18 @@ def price_book(tmp_path):
     return path
 
 
-def test_what_is_emitted_is_what_the_catalogue_says(users, collect, price_book, monkeypatch):
+@pytest.fixture
+def budgets(tmp_path):
+    path = tmp_path / "budgets.toml"
+    path.write_text('[[budget]]\nfeature = "f"\ncurrency = "USD"\nper_month = 10\n')
+    return path
+
+
+def test_what_is_emitted_is_what_the_catalogue_says(users, collect, price_book, budgets, monkeypatch):
     monkeypatch.setattr(cascades_counting, "estimates", lambda: [(ESTIMATE, 0.2)])
     users.set_tracer_provider()
     users.set_meter_provider()
-    gputrace.configure(metric_attributes=("tenant",), prices=price_book)
+    gputrace.configure(metric_attributes=("tenant",), prices=price_book, budgets=budgets)
     scenario()
     time.sleep(0.5)
     scenario()

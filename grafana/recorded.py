@@ -1,0 +1,149 @@
+"""What rules record: rates over five minutes, so that no board reads every process's counters for days.
+
+A rate over five minutes, read every five minutes, counts every second once: its windows lie side by side.
+Sums over days are made of them, and of sums over an hour, which are made of them in turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gputrace import catalogue
+from gputrace.grafana.promql import HOUR_OF_STEPS, LONG, SHORT, SHORT_S, by, match, select
+from gputrace.grafana.sources import ENVIRONMENT, RESOURCE, Recorded, labels, name_of
+
+if TYPE_CHECKING:
+    from gputrace.catalogue import Metric
+
+_OF_FEATURE = (*RESOURCE, catalogue.FEATURE, catalogue.MODEL, catalogue.HW_TYPE, catalogue.HW_NAME)
+_OF_FLEET = (ENVIRONMENT, catalogue.HW_TYPE, catalogue.HW_NAME, catalogue.DEVICE_STATE)
+_OF_DEVICE = (catalogue.HW_ID, *_OF_FLEET)
+_OF_CASCADE = (*RESOURCE, catalogue.ESCALATION_CASCADE, catalogue.FEATURE)
+_ONE_PUBLISHER = labels(catalogue.HW_ID, catalogue.PUBLISHER)
+
+
+def _stem(metric: Metric) -> str:
+    return name_of(metric).removesuffix("_total")
+
+
+def _rate(level: str, metric: Metric, kept: tuple[str, ...]) -> Recorded:
+    expr = f"sum {by(*kept)}(rate({name_of(metric)}[{SHORT}]))"
+    return Recorded(
+        f"{level}:{_stem(metric)}:rate{SHORT}", expr, kept, (name_of(metric),), f"{metric.unit}/s"
+    )
+
+
+def _published(level: str, metric: Metric, kept: tuple[str, ...]) -> Recorded:
+    """Record what one publisher of each device says, where several cannot see each other.
+
+    That is the one that covers most of the last minutes, and of several such the one that has seen more
+    charged.
+    """
+    time = catalogue.DEVICE_TIME
+    charged = match(catalogue.DEVICE_STATE, "charged")
+    covers = " + ".join(
+        f"sum {by(catalogue.HW_ID, catalogue.PUBLISHER)}(rate({selected}[{SHORT}]))"
+        for selected in (select(time), select(time, charged))
+    )
+    published = by(catalogue.PUBLISHER, catalogue.HW_ID, *_without_id(kept))
+    each = f"sum {published}(rate({name_of(metric)}[{SHORT}]))"
+    chosen = f"topk {by(catalogue.HW_ID)}(1, {covers})"
+    expr = f"sum {by(*kept)}({each} and on ({_ONE_PUBLISHER}) {chosen})"
+    return Recorded(
+        f"{level}:{_stem(metric)}:rate{SHORT}", expr, kept, (name_of(metric),), f"{metric.unit}/s"
+    )
+
+
+def _without_id(kept: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in kept if name != catalogue.HW_ID)
+
+
+def _hourly(rate: Recorded) -> Recorded:
+    expr = f"{SHORT_S} * sum_over_time({rate.name}[{HOUR_OF_STEPS}:{SHORT}])"
+    name = f"{rate.name.rpartition(':')[0]}:increase{LONG}"
+    return Recorded(name, expr, rate.labels, rate.metrics, rate.unit.removesuffix("/s"))
+
+
+FEATURE_COST = _rate("feature", catalogue.FEATURE_COST, (*_OF_FEATURE, catalogue.CURRENCY))
+FEATURE_TIME = _rate("feature", catalogue.FEATURE_TIME, _OF_FEATURE)
+CALLS = _rate("feature", catalogue.CALLS, (*RESOURCE, catalogue.FEATURE, catalogue.MODEL, catalogue.STATUS))
+REQUESTS = _rate("feature", catalogue.REQUESTS, (*RESOURCE, catalogue.FEATURE, catalogue.STATUS))
+OUTCOMES = _rate("feature", catalogue.OUTCOMES, (*RESOURCE, catalogue.FEATURE, catalogue.OUTCOME_NAME))
+UNITS = _rate("feature", catalogue.UNITS, (*RESOURCE, catalogue.FEATURE, catalogue.UNIT_NAME))
+DEVICE_COST = _published("device", catalogue.DEVICE_COST, (*_OF_DEVICE, catalogue.CURRENCY))
+DEVICE_TIME = _published("device", catalogue.DEVICE_TIME, _OF_DEVICE)
+FLEET_COST = _published("fleet", catalogue.DEVICE_COST, (*_OF_FLEET, catalogue.CURRENCY))
+FLEET_TIME = _published("fleet", catalogue.DEVICE_TIME, _OF_FLEET)
+FLEET_OVERLAP = _published(
+    "fleet", catalogue.DEVICE_OVERLAP_TIME, (ENVIRONMENT, catalogue.HW_TYPE, catalogue.HW_NAME)
+)
+ESCALATION_REQUESTS = _rate(
+    "cascade", catalogue.ESCALATION_REQUESTS, (*_OF_CASCADE, catalogue.ESCALATION_DECISION)
+)
+ESCALATION_COST = _rate(
+    "cascade", catalogue.ESCALATION_COST, (*_OF_CASCADE, catalogue.STAGE, catalogue.CURRENCY)
+)
+
+RATES = (
+    FEATURE_COST,
+    FEATURE_TIME,
+    CALLS,
+    REQUESTS,
+    OUTCOMES,
+    UNITS,
+    DEVICE_COST,
+    DEVICE_TIME,
+    FLEET_COST,
+    FLEET_TIME,
+    FLEET_OVERLAP,
+    ESCALATION_REQUESTS,
+    ESCALATION_COST,
+)
+
+FEATURE_COST_HOURLY = _hourly(FEATURE_COST)
+FEATURE_TIME_HOURLY = _hourly(FEATURE_TIME)
+REQUESTS_HOURLY = _hourly(REQUESTS)
+FLEET_COST_HOURLY = _hourly(FLEET_COST)
+FLEET_TIME_HOURLY = _hourly(FLEET_TIME)
+FLEET_OVERLAP_HOURLY = _hourly(FLEET_OVERLAP)
+ESCALATION_REQUESTS_HOURLY = _hourly(ESCALATION_REQUESTS)
+ESCALATION_COST_HOURLY = _hourly(ESCALATION_COST)
+
+HOURS = (
+    FEATURE_COST_HOURLY,
+    FEATURE_TIME_HOURLY,
+    REQUESTS_HOURLY,
+    FLEET_COST_HOURLY,
+    FLEET_TIME_HOURLY,
+    FLEET_OVERLAP_HOURLY,
+    ESCALATION_REQUESTS_HOURLY,
+    ESCALATION_COST_HOURLY,
+)
+
+# The hour that ends at midnight of the first belongs to the month before. `@ end()` is the moment that is
+# asked for, while the subquery walks through the hours before it.
+_THIS_MONTH = "month(vector(time() - 1)) == on () month(last_over_time(vector(time() - 1)[1m:1m] @ end()))"
+MONTH_LEFT = Recorded(
+    "gputrace:month_left:hours",
+    "24 * (days_in_month() - day_of_month() + 1) - hour() - minute() / 60",
+    (),
+    (),
+    "h",
+)
+MONTH_LENGTH = Recorded("gputrace:month_length:hours", "24 * days_in_month()", (), (), "h")
+FEATURE_COST_MONTH = Recorded(
+    "feature:gputrace_feature_cost:month_to_date",
+    f"sum_over_time(({FEATURE_COST_HOURLY.name} and on () ({_THIS_MONTH}))[31d:{LONG}])",
+    FEATURE_COST.labels,
+    FEATURE_COST.metrics,
+    "{currency}",
+)
+FLEET_COST_MONTH = Recorded(
+    "fleet:gputrace_device_cost:month_to_date",
+    f"sum_over_time(({FLEET_COST_HOURLY.name} and on () ({_THIS_MONTH}))[31d:{LONG}])",
+    FLEET_COST.labels,
+    FLEET_COST.metrics,
+    "{currency}",
+)
+MONTHS = (MONTH_LENGTH, MONTH_LEFT, FEATURE_COST_MONTH, FLEET_COST_MONTH)
+RECORDED = (*RATES, *HOURS, *MONTHS)

@@ -1,0 +1,155 @@
+"""Mutations of boards and rules: what others shipped, and what would be as wrong."""
+
+from __future__ import annotations
+
+from mutations import Mutation
+
+OVERVIEW = "grafana/spend_overview.py"
+FEATURE = "grafana/feature_detail.py"
+HEALTH = "grafana/telemetry_health.py"
+PROMQL = "grafana/promql.py"
+RECORDED = "grafana/recorded.py"
+ALERTS = "grafana/alerts.py"
+BOARD = "grafana/board.py"
+TABLES = "grafana/tables.py"
+SOURCES = "grafana/sources.py"
+BUDGETS = "gputrace/settings_budgets.py"
+CONTRACT = "tests/grafana/test_contract.py::"
+RULES = "tests/grafana/test_rules.py::"
+ANY_SOURCE = "tests/grafana/test_sources.py::"
+
+MUTATIONS = [
+    Mutation(
+        "boards: seconds are shown as milliseconds",
+        "grafana/units.py",
+        'SECONDS = Unit("s")',
+        'SECONDS = Unit("ms")',
+        CONTRACT + "test_the_unit_is_what_the_query_measures",
+    ),
+    Mutation(
+        "boards: a share of 0 to 1 is shown as a percentage of 0 to 100",
+        "grafana/units.py",
+        'SHARE = Unit("percentunit", 1)',
+        'SHARE = Unit("percent", 1)',
+        CONTRACT + "test_the_unit_is_what_the_query_measures",
+    ),
+    Mutation(
+        "boards: money by an unexplained factor",
+        OVERVIEW,
+        '_PER_THOUSAND = f"1000 * ',
+        '_PER_THOUSAND = f"10000 * ',
+        CONTRACT + "test_the_unit_is_what_the_query_measures",
+    ),
+    Mutation(
+        "boards: a metric that nothing emits",
+        HEALTH,
+        "series = 'count by (__name__) ({__name__=~\"gputrace_.+\"})'",
+        "series = 'count by (job) (gputrace_sdk_dropped_total)'",
+        CONTRACT + "test_every_metric_and_label_is_in_the_catalogue",
+    ),
+    Mutation(
+        "boards: the sources do not ask the catalogue",
+        SOURCES,
+        "    if source not in catalogue.METRICS:",
+        "    if False:",
+        ANY_SOURCE + "test_a_metric_that_the_catalogue_does_not_hold_is_refused",
+    ),
+    Mutation(
+        "boards: a counter since the process began",
+        PROMQL,
+        'return f"sum {by(*per)}(increase({self.select(source, *matchers, suffix=suffix)}[$__range]))"',
+        'return f"sum {by(*per)}({self.select(source, *matchers, suffix=suffix)})"',
+        CONTRACT + "test_counters_are_read_through_rate_or_increase",
+    ),
+    Mutation(
+        "boards: a division by zero",
+        PROMQL,
+        'return f"{part} / ({whole} > 0)"',
+        'return f"{part} / ({whole})"',
+        CONTRACT + "test_divisions_are_guarded",
+    ),
+    Mutation(
+        "boards: All matches only what has the label",
+        BOARD,
+        'found["allValue"] = ".*"',
+        'found["allValue"] = ".+"',
+        CONTRACT + "test_all_matches_what_has_no_such_label",
+    ),
+    Mutation(
+        "boards: several values are compared with one",
+        PROMQL,
+        '"=~" if several else "="',
+        '"="',
+        CONTRACT + "test_all_matches_what_has_no_such_label",
+    ),
+    Mutation(
+        "boards: two currencies are added",
+        PROMQL,
+        '    "currency": (catalogue.CURRENCY, False),',
+        '    "currency": (catalogue.HW_PARENT, False),',
+        CONTRACT + "test_money_is_of_one_currency",
+    ),
+    Mutation(
+        "boards: the whole range is asked for at every step",
+        OVERVIEW,
+        'Query(f"sort_desc({_BY_FEATURE})", "{{gputrace_feature}}", instant=True)',
+        'Query(f"sort_desc({_BY_FEATURE})", "{{gputrace_feature}}")',
+        CONTRACT + "test_the_whole_range_and_topk_are_asked_for_once",
+    ),
+    Mutation(
+        "boards: bars of a table are measured by all its columns",
+        TABLES,
+        '"fieldMinMax": True',
+        '"fieldMinMax": False',
+        CONTRACT + "test_bars_in_tables_are_measured_by_their_own_column",
+    ),
+    Mutation(
+        "rules: quantiles lose the bounds of their buckets",
+        PROMQL,
+        "{by('le', *per)}",
+        "{by(*per)}",
+        CONTRACT + "test_quantiles_keep_the_bounds_of_their_buckets",
+    ),
+    Mutation(
+        "rules: every publisher of a device is added",
+        RECORDED,
+        '    expr = f"sum {by(*kept)}({each} and on ({_ONE_PUBLISHER}) {chosen})"',
+        '    expr = f"sum {by(*kept)}({each} unless on ({_ONE_PUBLISHER}) absent({chosen}))"',
+        RULES + "test_one_publisher_of_a_device_counts",
+    ),
+    Mutation(
+        "rules: an hour holds a step of five minutes too many",
+        PROMQL,
+        'HOUR_OF_STEPS = "59m59s999ms"',
+        'HOUR_OF_STEPS = "1h"',
+        RULES + "test_spend_survives_a_reset_and_adds_processes",
+    ),
+    Mutation(
+        "rules: the month to date knows no month",
+        RECORDED,
+        '_THIS_MONTH = "month(vector(time() - 1)) == on ()',
+        '_THIS_MONTH = "month(vector(time() - 1)) != bool on ()',
+        RULES + "test_the_month_begins_on_the_first",
+    ),
+    Mutation(
+        "alerts: budgets of several processes are added",
+        ALERTS,
+        '_BUDGET = f"max {by(*_SPENDER)}',
+        '_BUDGET = f"sum {by(*_SPENDER)}',
+        RULES + "test_an_alert_fires_when_it_should_and_not_otherwise",
+    ),
+    Mutation(
+        "alerts: escalation is judged by a handful of audits",
+        ALERTS,
+        "({_AUDITED} > 30)",
+        "({_AUDITED} > 0)",
+        RULES + "test_an_alert_fires_when_it_should_and_not_otherwise",
+    ),
+    Mutation(
+        "budgets: one of nothing is taken",
+        BUDGETS,
+        'not 0 < amount < float("inf")',
+        'not -2 < amount < float("inf")',
+        "tests/test_settings_budgets.py::test_what_is_wrong_is_named",
+    ),
+]
