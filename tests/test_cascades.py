@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -305,7 +307,43 @@ def test_the_threshold_in_force_is_recorded_with_each_decision(
 # --- what users do -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("confidence", [float("nan"), None, "0.9", float("inf")])
+class Tensor:
+    """As those of torch: no `numbers.Real`, with `item()`, which fails where there are several elements."""
+
+    def __init__(self, *elements: float) -> None:
+        self.elements = elements
+
+    def item(self) -> float:
+        if len(self.elements) != 1:
+            message = "a Tensor with 2 elements cannot be converted to Scalar"
+            raise RuntimeError(message)
+        return self.elements[0]
+
+
+@pytest.mark.parametrize("confidence", [Tensor(0.9), Decimal("0.9"), Fraction(9, 10)])
+def test_a_tensor_of_one_element_is_a_number(
+    cascade: gputrace.Cascade, recorder: Recorder, clock: VirtualClock, confidence: Any
+) -> None:
+    assert not answer(cascade, clock, confidence).escalated
+    (decision,) = decisions(recorder)
+    assert (decision["confidence"], decision["reason"]) == (0.9, "confidence")
+
+
+def test_an_array_of_one_element_is_a_number(
+    cascade: gputrace.Cascade, recorder: Recorder, clock: VirtualClock
+) -> None:
+    import numpy as np
+
+    for confidence in (np.float32(0.9), np.array(0.9), np.array([[0.9]])):
+        assert not answer(cascade, clock, confidence).escalated
+    assert answer(cascade, clock, np.array([0.9, 0.9])).escalated
+    assert [one["reason"] for one in decisions(recorder)] == ["confidence"] * 3 + ["invalid_confidence"]
+
+
+@pytest.mark.parametrize(
+    "confidence",
+    [float("nan"), None, "0.9", b"0.9", float("inf"), Tensor(0.9, 0.9), Tensor(float("nan")), 0.9j, [0.9]],
+)
 def test_what_is_no_confidence_escalates_and_is_told_once(
     cascade: gputrace.Cascade,
     recorder: Recorder,

@@ -31,6 +31,13 @@ IN_PROCESSES = "tests/test_cascades_processes.py::"
 
 MUTATIONS = [
     Mutation(
+        "cascades: a tensor is no confidence",
+        POLICY,
+        "number = as_scalar(confidence)",
+        "number = as_number(confidence)",
+        DECIDED + "test_a_tensor_of_one_element_is_a_number",
+    ),
+    Mutation(
         "cascades: a tie is escalated",
         POLICY,
         "number < threshold if self.higher_is_better else number > threshold",
