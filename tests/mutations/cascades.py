@@ -25,11 +25,40 @@ RUNTIME = "gputrace/lifecycle_runtime.py"
 DECIDED = "tests/test_cascades.py::"
 AUDITED = "tests/test_cascades_audits.py::"
 DECORATED = "tests/test_cascades_decorator.py::"
+HELD = "tests/test_cascades_holding.py::"
 SCORED = "tests/test_cascades_scores.py::"
 POWERED = "tests/test_cascades_energy.py::"
 IN_PROCESSES = "tests/test_cascades_processes.py::"
 
 MUTATIONS = [
+    Mutation(
+        "cascades: an awaited audit holds only its steps",
+        SHADOW,
+        "hold=request.cascade.hold or HOLD_CALL",
+        'hold="steps"',
+        HELD + "test_what_is_awaited_counts_for_escalated_and_audited_requests_alike",
+    ),
+    Mutation(
+        "cascades: what an audit awaits and no coroutine is held by nobody",
+        SHADOW,
+        "self._await(within(_awaiting)(result), container)",
+        "self._await(result, container)",
+        HELD + "test_what_is_awaited_counts_for_escalated_and_audited_requests_alike",
+    ),
+    Mutation(
+        "cascades: a stage holds only its steps in a tracked coroutine",
+        REQUESTS,
+        "return self._entered(self._awaiting)",
+        "return self._entered(self._site)",
+        HELD + "test_what_is_awaited_counts_for_escalated_and_audited_requests_alike",
+    ),
+    Mutation(
+        "cascades: the audit of two functions holds not as they do",
+        "gputrace/cascades_decorator.py",
+        "stages=stages, hold=HOLD_NONE, **options",
+        "stages=stages, **options",
+        HELD + "test_two_functions_hold_as_they_were_tracked_in_audits_too",
+    ),
     Mutation(
         "cascades: a tensor is no confidence",
         POLICY,
