@@ -27,6 +27,8 @@ AUDIT_FAILED, AUDIT_UNFINISHED, HEAVY_FAILED, UNSETTLED = (
     "unsettled",
 )
 PROPENSITY_UNKNOWN = "propensity_unknown"
+#: Its answer was kept, and the heavy stage ran in the request all the same, as where both are begun at once.
+HEAVY_RAN_KEPT = "heavy_ran_kept"
 
 SURER = {True: "higher", False: "lower"}
 
@@ -152,7 +154,7 @@ def decided(request: CascadeRequest, *, unfinished: bool) -> Decided:
     served_stage, served_variant = served(request)
     excluded = _excluded(request, heavy, unfinished=unfinished)
     audited = audit is not None and excluded not in {AUDIT_FAILED, AUDIT_UNFINISHED}
-    if audit is not None and audited:
+    if audit is not None and audited and not heavy:
         heavy = [audit.rest]
     propensity: float | None = 1.0 if first.escalated else request.draw.propensity
     reason = request.draw.reason
@@ -212,6 +214,8 @@ def _excluded(request: CascadeRequest, heavy: Sequence[Tally], *, unfinished: bo
         return AUDIT_FAILED
     if request.escalated and not any(one.completed for one in heavy):
         return HEAVY_FAILED
+    if heavy and not request.escalated:
+        return HEAVY_RAN_KEPT
     if request.unsettled or (audit is not None and audit.unsettled):
         return UNSETTLED
     return None

@@ -397,6 +397,29 @@ def test_a_heavy_stage_that_failed_leaves_the_row_out(cascade: gputrace.Cascade,
     assert decision["gputrace.status"] == "error"
 
 
+@pytest.mark.parametrize("audited", [False, True])
+def test_a_heavy_stage_that_ran_although_the_answer_was_kept_is_told_and_the_row_left_out(
+    recorder: Recorder, clock: VirtualClock, audited: bool
+) -> None:
+    cascade = gputrace.Cascade("answer", stages=("small", "large"), threshold=0.8, audit_rate=float(audited))
+    with cascade.request() as request:
+        with request.stage("small"):
+            clock.advance(10)
+        with request.stage("large"):
+            clock.advance(200)
+        request.escalate(0.9, audit=lambda: clock.advance(3_000))
+    assert gputrace.Cascade.wait_for_audits()
+    (decision,) = decisions(recorder)
+    assert decision["decision"] == ("audited" if audited else "kept")
+    assert decision["excluded"] == "heavy_ran_kept"
+    assert decision["heavy.time"] == 2e-7, "its own, never the audit's with it"
+    (event,) = (one for one in recorder.events if one.name == catalogue.DECISION_EVENT)
+    assert event.body is not None
+    assert event.body.get("audit", {}).get("time") == (3e-6 if audited else None)
+    stages = counted(recorder, catalogue.ESCALATION_TIME)
+    assert stages["answer", catalogue.NO_FEATURE, "large"] == 2e-7
+
+
 def test_a_request_without_a_decision_leaves_its_costs_alone(
     cascade: gputrace.Cascade, recorder: Recorder, clock: VirtualClock
 ) -> None:

@@ -32,6 +32,20 @@ IN_PROCESSES = "tests/test_cascades_processes.py::"
 
 MUTATIONS = [
     Mutation(
+        "cascades: a heavy stage of a kept request is lost",
+        RECORDS,
+        "if heavy and not request.escalated:",
+        "if False and heavy:",
+        DECIDED + "test_a_heavy_stage_that_ran_although_the_answer_was_kept_is_told_and_the_row_left_out",
+    ),
+    Mutation(
+        "cascades: an audit is told in place of a kept request's own heavy stage",
+        RECORDS,
+        "if audit is not None and audited and not heavy:",
+        "if audit is not None and audited:",
+        DECIDED + "test_a_heavy_stage_that_ran_although_the_answer_was_kept_is_told_and_the_row_left_out",
+    ),
+    Mutation(
         "cascades: an awaited audit holds only its steps",
         SHADOW,
         "hold=request.cascade.hold or HOLD_CALL",
