@@ -16,6 +16,7 @@ from gputrace.cascades_records import (
     SURER,
     Decided,
     Spent,
+    enclosing_id,
 )
 from gputrace.outcomes import LONGEST_REQUEST_ID
 
@@ -162,6 +163,7 @@ def record_decision(  # noqa: PLR0913 - one argument a fact
                     for stage, side in sides
                     if money and (cost := given[f"{side}_cost"]) is not None
                 ],
+                enclosing_id=None if call is None else enclosing_id(call),
             )
         )
     return identity

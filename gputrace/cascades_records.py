@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import SpanContext
 
+    from gputrace.call import Call
     from gputrace.cascades_policy import Step
     from gputrace.cascades_requests import CascadeRequest
     from gputrace.prices_billing import Bill
@@ -75,6 +76,7 @@ class Decided(NamedTuple):
         span: The span of the request.
         stages: Time in 1/``SCALE`` ns and bill by the name of the stage.
         paid: Currency and cost by the name of the stage, where that is all that is known.
+        enclosing_id: Identity of the request that it is a part of, None where it is one itself.
     """
 
     cascade: str
@@ -101,6 +103,7 @@ class Decided(NamedTuple):
     span: SpanContext | None = None
     stages: Sequence[tuple[str, int, Bill | None]] = ()
     paid: Sequence[tuple[str, str, float]] = ()
+    enclosing_id: str | None = None
 
     @property
     def reason(self) -> str:
@@ -113,6 +116,7 @@ class Decided(NamedTuple):
         heavy = self.heavy or Spent()
         given: dict[str, Any] = {
             catalogue.REQUEST_ID: self.request_id,
+            catalogue.ESCALATION_ENCLOSING_ID: self.enclosing_id,
             catalogue.FEATURE: self.feature or catalogue.NO_FEATURE,
             catalogue.STATUS: self.status,
             catalogue.ESCALATION_CASCADE: self.cascade,
@@ -187,7 +191,13 @@ def decided(request: CascadeRequest, *, unfinished: bool) -> Decided:
         body=_body(request, currency),
         span=None if call.span is None else call.span.get_span_context(),
         stages=[(one.name, one.charged, one.bill) for one in tallies],
+        enclosing_id=enclosing_id(call),
     )
+
+
+def enclosing_id(call: Call) -> str | None:
+    """Return the identity of the request that a call is a part of, None where it is in none."""
+    return call.root.label if call.root is not None and call.root.site.is_request else None
 
 
 def served(request: CascadeRequest) -> tuple[str, str | None]:

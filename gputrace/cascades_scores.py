@@ -73,7 +73,7 @@ class Scores:
 
     def add(self, request_id: Any, value: Any, name: Any, stage: Any, label_propensity: Any) -> None:
         """Check a score, and keep it until it is told."""
-        identity = str(request_id)
+        identity = "" if request_id is None else str(request_id)
         number = as_scalar(value)
         text = checked_name("score", name)
         if number is None:

@@ -26,11 +26,41 @@ DECIDED = "tests/test_cascades.py::"
 AUDITED = "tests/test_cascades_audits.py::"
 DECORATED = "tests/test_cascades_decorator.py::"
 HELD = "tests/test_cascades_holding.py::"
+JOINING = "gputrace/analysis/payoff_cascades.py"
+JOINED = "tests/analysis/test_payoff_cascades.py::"
 SCORED = "tests/test_cascades_scores.py::"
 POWERED = "tests/test_cascades_energy.py::"
 IN_PROCESSES = "tests/test_cascades_processes.py::"
 
 MUTATIONS = [
+    Mutation(
+        "cascades: a decision names no request around it",
+        RECORDS,
+        "if call.root is not None and call.root.site.is_request",
+        "if False and call.root is not None",
+        SCORED + "test_a_decision_names_the_request_around_it",
+    ),
+    Mutation(
+        "cascades: a score of no request is kept",
+        "gputrace/cascades_scores.py",
+        '"" if request_id is None else str(request_id)',
+        "str(request_id)",
+        SCORED + "test_a_score_that_cannot_be_used_is_left_out_with_one_line",
+    ),
+    Mutation(
+        "cascades: a score of a request counts for every decision in it",
+        JOINING,
+        "GROUP BY enclosing_id, cascade HAVING count(*) = 1",
+        "GROUP BY enclosing_id, cascade",
+        JOINED + "test_scores_that_belong_to_no_decision_are_counted",
+    ),
+    Mutation(
+        "cascades: a score of one decision is that of those inside it too",
+        JOINING,
+        "own.request_id = decision.enclosing_id",
+        "own.request_id = '' || decision.cascade",
+        JOINED + "test_a_score_by_an_identity_that_a_decision_has_itself_is_of_no_other",
+    ),
     Mutation(
         "cascades: a heavy stage of a kept request is lost",
         RECORDS,
