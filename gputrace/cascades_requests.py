@@ -166,6 +166,8 @@ class CascadeRequest(Request, StagedWork):
         if self.policy is None:
             self.policy = cascade.policy
             self.decided_ns = clocks.wall_ns()
+            if self._counting is not None and not self.is_told:
+                self._counting.deciding(self)
         step = self.policy.judge(confidence, len(steps))
         steps.append(step)
         if len(steps) == 1:

@@ -34,6 +34,13 @@ IN_PROCESSES = "tests/test_cascades_processes.py::"
 
 MUTATIONS = [
     Mutation(
+        "cascades: a decision under way at the end is lost",
+        REQUESTS,
+        "self._counting.deciding(self)",
+        "pass",
+        IN_PROCESSES + "test_a_decision_that_is_under_way_at_the_end_is_left_out_by_name",
+    ),
+    Mutation(
         "cascades: a decision names no request around it",
         RECORDS,
         "if call.root is not None and call.root.site.is_request",
