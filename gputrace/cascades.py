@@ -9,7 +9,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from gputrace import cascades_audits, cascades_counting, cascades_shadow, faults
 from gputrace.attribution import checked_fields, tolerated_fields
-from gputrace.call_site import checked_options
+from gputrace.call_site import HOLD_CALL, checked_options
 from gputrace.cascades_audits import Audits
 from gputrace.cascades_policy import checked_policy, checked_stages, checked_thresholds
 from gputrace.cascades_requests import CascadeBlock, CascadeRequest
@@ -50,6 +50,11 @@ class Cascade:
         audit_load: No audit is drawn while more requests than this are open, or while this
             function returns true.
         seed: Of the draws, for runs that can be repeated.
+        hold: How stages and audits hold the device, both alike: ``call`` from their beginning
+            to their end whatever they await, ``steps`` only while code of the block runs, where
+            the request stands in a tracked coroutine or generator, or ``none``: for stages that
+            only wait, for another process or for a batch. By default ``call`` where it is an
+            ``async with`` or an audit, ``steps`` where it is a ``with``.
 
     Raises:
         ValueError: An argument cannot be used; names it.
@@ -69,6 +74,7 @@ class Cascade:
         audit_seconds_per_hour: float | None = None,
         audit_load: int | Callable[[], object] | None = None,
         seed: float | str | None = None,
+        hold: str | None = None,
     ) -> None:
         self.name = checked_fields({"name": name}, "Cascade").get("name", "")
         if not self.name:
@@ -86,6 +92,8 @@ class Cascade:
             load=audit_load,
             seed=seed,
         )
+        checked_options(f"Cascade({name!r})", hold or HOLD_CALL, None, None, 1, None)
+        self.hold = hold
         #: Those whose block was not left.
         self.open_requests: set[CascadeRequest] = set()
         self._sites: dict[Any, StagedSite] = {}

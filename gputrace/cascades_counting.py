@@ -63,6 +63,7 @@ class Escalations:
         self._record_score = record_score
         self._lock = RLock()
         self._waiting: dict[CascadeRequest, None] = {}
+        self._untold: dict[CascadeRequest, None] = {}
         self._requests: dict[tuple[tuple[str, str], ...], int] = {}
         self._time: dict[tuple[tuple[str, str], ...], int] = {}
         self._bills: dict[tuple[tuple[str, str], ...], Bill] = {}
@@ -100,9 +101,14 @@ class Escalations:
         )
 
     def give_up(self) -> None:
-        """Tell of the requests whose audits have not ended: nobody will."""
-        for request in list(self._waiting):
+        """Tell of the requests that were decided and of which not all has ended: nobody will."""
+        for request in list(self._untold):
             self._give_up(request)
+            self.settled(request, unfinished=True)
+
+    def deciding(self, request: CascadeRequest) -> None:
+        """Take note of a request that is decided, and will be told."""
+        self._untold[request] = None
 
     def _give_up(self, request: CascadeRequest) -> None:
         if request.audit is not None:
@@ -116,14 +122,15 @@ class Escalations:
         """Count a request to a cascade, and tell of it; once.
 
         Args:
-            request: A settled request.
-            unfinished: Its audit has not ended, and is not waited for.
+            request: A settled request, or one that nobody waits for any more.
+            unfinished: It has not ended, or its audit has not, and is not waited for.
         """
         with self._lock:
             if request.is_told:
                 return
             request.is_told = True
             self._waiting.pop(request, None)
+            self._untold.pop(request, None)
         with _COUNTING:
             if request.audit is not None:
                 request.cascade.audits.spent(None if unfinished else request.audit.rest.time_s)

@@ -55,7 +55,8 @@ class cascade:  # noqa: N801 - used like a function
         stages: Sequence[str] = ("light", "heavy"),
         **options: Any,
     ) -> None:
-        self.cascade = Cascade(name, stages=stages, **options)
+        # The two functions hold the device as they were tracked, in audits too; nothing around them does.
+        self.cascade = Cascade(name, stages=stages, hold=HOLD_NONE, **options)
         if len(self.cascade.stages) != 2:  # noqa: PLR2004 - light and heavy
             message = f"cascade({name!r}): stages={stages!r} must name the two functions' stages"
             raise ValueError(message)
@@ -85,31 +86,33 @@ class cascade:  # noqa: N801 - used like a function
         return wrapper
 
     def _sync(self, light: Callable[..., Any]) -> Any:
-        (first, second), (light, heavy) = self.cascade.stages, self._tracked(light)
+        first, second = self.cascade.stages
+        light, heavy = self._tracked(light)
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             with self.cascade.request(feature=self._feature) as request:
-                with request.stage(first, hold=HOLD_NONE):
+                with request.stage(first):
                     returned = light(*args, **kwargs)
-                answer, escalated = self._judged(request, returned, args, kwargs)
+                answer, escalated = self._judged(request, returned, functools.partial(heavy, *args, **kwargs))
                 if not escalated:
                     return answer
-                with request.stage(second, hold=HOLD_NONE):
+                with request.stage(second):
                     return heavy(*args, **kwargs)
 
         return wrapper
 
     def _async(self, light: Callable[..., Any]) -> Any:
-        (first, second), (light, heavy) = self.cascade.stages, self._tracked(light)
+        first, second = self.cascade.stages
+        light, heavy = self._tracked(light)
 
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
             async with self.cascade.request(feature=self._feature) as request:
-                async with request.stage(first, hold=HOLD_NONE):
+                async with request.stage(first):
                     returned = await light(*args, **kwargs)
-                answer, escalated = self._judged(request, returned, args, kwargs)
+                answer, escalated = self._judged(request, returned, functools.partial(heavy, *args, **kwargs))
                 if not escalated:
                     return answer
-                async with request.stage(second, hold=HOLD_NONE):
+                async with request.stage(second):
                     return await heavy(*args, **kwargs)
 
         return wrapper
@@ -123,9 +126,7 @@ class cascade:  # noqa: N801 - used like a function
         ]
         return tracked[0], tracked[1]
 
-    def _judged(
-        self, request: CascadeRequest, returned: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, bool]:
+    def _judged(self, request: CascadeRequest, returned: Any, audit: Callable[[], Any]) -> tuple[Any, bool]:
         """Return the light answer, and whether the heavy one is needed."""
         answer, confidence = returned, None
         if self._confidence is not None:
@@ -133,7 +134,6 @@ class cascade:  # noqa: N801 - used like a function
                 confidence = self._confidence(returned)
         elif isinstance(returned, tuple) and len(returned) == 2:  # noqa: PLR2004 - answer and confidence
             answer, confidence = returned
-        audit = functools.partial(self._heavy, *args, **kwargs)
         return answer, request.escalate(confidence, audit=audit)
 
 

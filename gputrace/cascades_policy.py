@@ -70,7 +70,7 @@ class Policy:
                 better, the request is escalated.
             step: Number of the stage, from 0.
         """
-        number = as_number(confidence)
+        number = as_scalar(confidence)
         if self.rule is not None:
             return self._ruled(confidence, number)
         threshold = self.thresholds[step] if self.thresholds else 0.0
@@ -124,6 +124,21 @@ def as_number(value: Any) -> float | None:
         except (OverflowError, ValueError, TypeError):
             return None
     return value if math.isfinite(value) else None
+
+
+def as_scalar(value: Any) -> float | None:
+    """Return a finite number as a float, a tensor or array of one element too; None for anything else.
+
+    It waits for the device of a tensor, as a decision by it must.
+    """
+    if value.__class__ is not float and not isinstance(value, (numbers.Real, str, bytes)):
+        try:
+            # Of arrays and tensors; `float()` warns of those that have one element, and a dimension.
+            item = getattr(value, "item", None)
+            value = item() if callable(item) else value.__float__()
+        except (AttributeError, TypeError, ValueError, ArithmeticError, RuntimeError):
+            return None
+    return as_number(value)
 
 
 def checked_policy(  # noqa: PLR0913 - the arguments of Cascade()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputrace import cascades_counting, clocks, faults, ledger
 from gputrace.attribution import UNNAMED, enclosing_call, printable, scope_in_force, tolerated_fields
-from gputrace.cascades_policy import AUDIT_STAGE, Step, as_number
+from gputrace.cascades_policy import AUDIT_STAGE, Step, as_number, as_scalar
 from gputrace.cascades_records import (
     AUDITED,
     ESCALATED,
@@ -16,6 +16,7 @@ from gputrace.cascades_records import (
     SURER,
     Decided,
     Spent,
+    enclosing_id,
 )
 from gputrace.outcomes import LONGEST_REQUEST_ID
 
@@ -126,7 +127,7 @@ def record_decision(  # noqa: PLR0913 - one argument a fact
                 at_ns=clocks.wall_ns(),
                 steps=(
                     Step(
-                        as_number(confidence),
+                        as_scalar(confidence),
                         as_number(threshold),
                         bool(escalated),
                         named.get("reason", _RECORDED),
@@ -162,6 +163,7 @@ def record_decision(  # noqa: PLR0913 - one argument a fact
                     for stage, side in sides
                     if money and (cost := given[f"{side}_cost"]) is not None
                 ],
+                enclosing_id=None if call is None else enclosing_id(call),
             )
         )
     return identity

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import SpanContext
 
+    from gputrace.call import Call
     from gputrace.cascades_policy import Step
     from gputrace.cascades_requests import CascadeRequest
     from gputrace.prices_billing import Bill
@@ -26,7 +27,11 @@ AUDIT_FAILED, AUDIT_UNFINISHED, HEAVY_FAILED, UNSETTLED = (
     "heavy_failed",
     "unsettled",
 )
+#: The process ended while it was under way.
+UNFINISHED = "unfinished"
 PROPENSITY_UNKNOWN = "propensity_unknown"
+#: Its answer was kept, and the heavy stage ran in the request all the same, as where both are begun at once.
+HEAVY_RAN_KEPT = "heavy_ran_kept"
 
 SURER = {True: "higher", False: "lower"}
 
@@ -53,7 +58,7 @@ class Decided(NamedTuple):
         policy: Which version of its rule.
         request_id: Identity of the request.
         feature: Feature that is billed, None where nobody named one.
-        status: How the request ended.
+        status: How the request ended; None where it did not.
         at_ns: When it was decided, Unix time in ns.
         steps: What was decided after each stage; one at least.
         surer: Which confidence is.
@@ -73,13 +78,14 @@ class Decided(NamedTuple):
         span: The span of the request.
         stages: Time in 1/``SCALE`` ns and bill by the name of the stage.
         paid: Currency and cost by the name of the stage, where that is all that is known.
+        enclosing_id: Identity of the request that it is a part of, None where it is one itself.
     """
 
     cascade: str
     policy: str
     request_id: str
     feature: str | None
-    status: str
+    status: str | None
     at_ns: int
     steps: Sequence[Step]
     surer: str
@@ -99,6 +105,7 @@ class Decided(NamedTuple):
     span: SpanContext | None = None
     stages: Sequence[tuple[str, int, Bill | None]] = ()
     paid: Sequence[tuple[str, str, float]] = ()
+    enclosing_id: str | None = None
 
     @property
     def reason(self) -> str:
@@ -111,6 +118,7 @@ class Decided(NamedTuple):
         heavy = self.heavy or Spent()
         given: dict[str, Any] = {
             catalogue.REQUEST_ID: self.request_id,
+            catalogue.ESCALATION_ENCLOSING_ID: self.enclosing_id,
             catalogue.FEATURE: self.feature or catalogue.NO_FEATURE,
             catalogue.STATUS: self.status,
             catalogue.ESCALATION_CASCADE: self.cascade,
@@ -139,11 +147,11 @@ class Decided(NamedTuple):
 
 
 def decided(request: CascadeRequest, *, unfinished: bool) -> Decided:
-    """Return the record of a settled request that was decided.
+    """Return the record of a request that was decided.
 
     Args:
-        request: The request.
-        unfinished: Its audit has not ended, and is not waited for.
+        request: A settled one, or one that nobody waits for any more.
+        unfinished: It has not ended, or its audit has not, and is not waited for.
     """
     cascade, policy, audit = request.cascade, request.policy, request.audit
     first = request.steps[0]
@@ -151,14 +159,14 @@ def decided(request: CascadeRequest, *, unfinished: bool) -> Decided:
     light, heavy = _sides(request)
     served_stage, served_variant = served(request)
     excluded = _excluded(request, heavy, unfinished=unfinished)
-    audited = audit is not None and excluded not in {AUDIT_FAILED, AUDIT_UNFINISHED}
-    if audit is not None and audited:
+    audited = audit is not None and excluded not in {AUDIT_FAILED, AUDIT_UNFINISHED, UNFINISHED}
+    if audit is not None and audited and not heavy:
         heavy = [audit.rest]
     propensity: float | None = 1.0 if first.escalated else request.draw.propensity
     reason = request.draw.reason
     if audit is not None and not audited:
         propensity = None
-        reason = "unfinished" if excluded == AUDIT_UNFINISHED else "failed"
+        reason = "failed" if excluded == AUDIT_FAILED else "unfinished"
     tallies = [*request.stages, *([] if audit is None else [audit.rest])]
     currency = _currency(tallies)
     return Decided(
@@ -166,7 +174,7 @@ def decided(request: CascadeRequest, *, unfinished: bool) -> Decided:
         policy="" if policy is None else policy.name,
         request_id=call.label,
         feature=call.attribution.feature,
-        status=call.status or "ok",
+        status=call.status or ("ok" if call.closed else None),
         at_ns=request.decided_ns,
         steps=tuple(request.steps),
         surer=SURER[policy is None or policy.higher_is_better],
@@ -185,7 +193,13 @@ def decided(request: CascadeRequest, *, unfinished: bool) -> Decided:
         body=_body(request, currency),
         span=None if call.span is None else call.span.get_span_context(),
         stages=[(one.name, one.charged, one.bill) for one in tallies],
+        enclosing_id=enclosing_id(call),
     )
+
+
+def enclosing_id(call: Call) -> str | None:
+    """Return the identity of the request that a call is a part of, None where it is in none."""
+    return call.root.label if call.root is not None and call.root.site.is_request else None
 
 
 def served(request: CascadeRequest) -> tuple[str, str | None]:
@@ -207,11 +221,13 @@ def _sides(request: CascadeRequest) -> tuple[list[Tally], list[Tally]]:
 def _excluded(request: CascadeRequest, heavy: Sequence[Tally], *, unfinished: bool) -> str | None:
     audit = request.audit
     if unfinished:
-        return AUDIT_UNFINISHED
+        return AUDIT_UNFINISHED if request.is_settled else UNFINISHED
     if audit is not None and audit.failure is not None:
         return AUDIT_FAILED
     if request.escalated and not any(one.completed for one in heavy):
         return HEAVY_FAILED
+    if heavy and not request.escalated:
+        return HEAVY_RAN_KEPT
     if request.unsettled or (audit is not None and audit.unsettled):
         return UNSETTLED
     return None

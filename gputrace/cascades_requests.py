@@ -16,6 +16,7 @@ from gputrace import (
 )
 from gputrace.attribution import enclosing_call, scope_in_force, tolerated_fields
 from gputrace.call_blocks import OpenCalls
+from gputrace.call_site import HOLD_CALL
 from gputrace.cascades_audits import NO_CALLBACK, NO_DRAW, QUEUE
 from gputrace.cascades_policy import as_number
 from gputrace.cascades_shadow import MOST_WAITING, Audit, in_force
@@ -104,7 +105,7 @@ class CascadeRequest(Request, StagedWork):
         model: str | None = None,
         variant: str | None = None,
         input_size: float | None = None,
-        hold: str = calls.HOLD_STEPS,
+        hold: str | None = None,
         devices: Any = None,
         streams: Sequence[Any] | None = None,
     ) -> StageBlock:
@@ -115,15 +116,24 @@ class CascadeRequest(Request, StagedWork):
             model: Model that does the work.
             variant: Variant of the model.
             input_size: How large its input is; that of the request by default.
-            hold: ``steps``, ``call`` or ``none``, as for ``span``.
+            hold: ``call`` holds the device to the end of the block whatever it awaits, ``steps``
+                as ``span`` does, ``none`` not at all: for a block that only waits, for another
+                process or for a batch. By default that of the cascade. An audit holds as the
+                cascade says; so say it there, and the two sides are measured alike.
             devices: Devices that the block uses; the current one by default.
             streams: Side streams that are timed as well as the current one.
 
         Raises:
             ValueError: ``hold``, ``devices`` or ``streams`` cannot be used; names it.
         """
-        site = self.cascade.stage_site(name, model, variant, hold, devices, streams)
-        return StageBlock(self, site, input_size)
+        cascade = self.cascade
+        hold = hold or cascade.hold
+        site = cascade.stage_site(name, model, variant, hold or calls.HOLD_STEPS, devices, streams)
+        if hold is not None:
+            return StageBlock(self, site, site, input_size)
+        # As an audit does: what the block awaits is the stage's work, unless somebody says otherwise.
+        awaiting = cascade.stage_site(name, model, variant, HOLD_CALL, devices, streams)
+        return StageBlock(self, site, awaiting, input_size)
 
     def escalate(self, confidence: Any, *, audit: Callable[[], Any] | None = None) -> bool:
         """Decide whether the next stage is to answer, and record why.
@@ -156,6 +166,8 @@ class CascadeRequest(Request, StagedWork):
         if self.policy is None:
             self.policy = cascade.policy
             self.decided_ns = clocks.wall_ns()
+            if self._counting is not None and not self.is_told:
+                self._counting.deciding(self)
         step = self.policy.judge(confidence, len(steps))
         steps.append(step)
         if len(steps) == 1:
@@ -241,19 +253,29 @@ class CascadeRequest(Request, StagedWork):
 class StageBlock:
     """The block of one stage."""
 
-    __slots__ = ("_calls", "_input_size", "_request", "_site")
+    __slots__ = ("_awaiting", "_calls", "_input_size", "_request", "_site")
 
-    def __init__(self, request: CascadeRequest, site: staged.StagedSite, input_size: float | None) -> None:
+    def __init__(
+        self,
+        request: CascadeRequest,
+        site: staged.StagedSite,
+        awaiting: staged.StagedSite,
+        input_size: float | None,
+    ) -> None:
         self._request = request
         self._site = site
+        self._awaiting = awaiting
         self._input_size = input_size
         self._calls = OpenCalls()
 
     def __enter__(self) -> Call:
+        return self._entered(self._site)
+
+    def _entered(self, site: staged.StagedSite) -> Call:
         work = self._request
         size = as_number(self._input_size)
-        tally = Tally(self._site.overrides["stage"], work, work.input_size if size is None else size)
-        call = tally.call = calls.enter(self._site, staged=tally)
+        tally = Tally(site.overrides["stage"], work, work.input_size if size is None else size)
+        call = tally.call = calls.enter(site, staged=tally)
         work.stages.append(tally)
         self._calls.entered(call)
         return call
@@ -266,7 +288,7 @@ class StageBlock:
         calls.leave(call, error, block=True)
 
     async def __aenter__(self) -> Call:
-        return self.__enter__()
+        return self._entered(self._awaiting)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

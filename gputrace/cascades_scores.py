@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gputrace import call_register, catalogue, clocks, faults
 from gputrace.attribution import printable, tolerated_fields
-from gputrace.cascades_policy import as_number
+from gputrace.cascades_policy import as_number, as_scalar
 from gputrace.outcomes import LONGEST_REQUEST_ID
 from gputrace.outcomes_values import checked_name
 from gputrace.telemetry.events import Event
@@ -73,8 +73,8 @@ class Scores:
 
     def add(self, request_id: Any, value: Any, name: Any, stage: Any, label_propensity: Any) -> None:
         """Check a score, and keep it until it is told."""
-        identity = str(request_id)
-        number = as_number(value)
+        identity = "" if request_id is None else str(request_id)
+        number = as_scalar(value)
         text = checked_name("score", name)
         if number is None:
             faults.log_once(

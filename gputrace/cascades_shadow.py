@@ -7,11 +7,11 @@ import sys
 import threading
 from collections import deque
 from contextvars import copy_context
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gputrace import call as calls, faults, staged, tracking
+from gputrace.call_site import HOLD_CALL
 from gputrace.cascades_policy import AUDIT_STAGE
 
 if TYPE_CHECKING:
@@ -68,17 +68,21 @@ class Audit(staged.StagedWork):
         container = calls.enter(_site(request.cascade.name), staged=self)
         self.rest.call = container
         container.attribution = request.attribution.merged({"stage": AUDIT_STAGE})
-        operation = container.site.operation
+        # A block around it, as a stage would be: what it calls keeps its own ways.
+        within = tracking.track(
+            operation=container.site.operation, stage=AUDIT_STAGE, hold=request.cascade.hold or HOLD_CALL
+        )
         try:
-            # A class can be called as well, and its calls are not for all to be tracked.
-            tracked = tracking.track(operation=operation, stage=AUDIT_STAGE)(partial(callback))
-            result = tracked()
+            result = within(lambda: callback())()  # noqa: PLW0108 - the call, not what is called
         except BaseException as error:  # noqa: BLE001 - the audit's result
             self.failure = error
             self._ended(container)
             return
-        if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            # The call that made it goes on.
             self._await(result, container)
+        elif inspect.isawaitable(result):
+            self._await(within(_awaiting)(result), container)
         else:
             self._ended(container)
 
@@ -113,6 +117,10 @@ class Audit(staged.StagedWork):
     def told(self) -> None:
         """Hand what it came to to its request."""
         self._request.audit_told()
+
+
+async def _awaiting(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
 
 
 def _site(cascade: str) -> staged.StagedSite:

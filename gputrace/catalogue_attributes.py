@@ -38,6 +38,7 @@ ESCALATION_BOUND = "gputrace.escalation.bound"
 ESCALATION_CASCADE = "gputrace.escalation.cascade"
 ESCALATION_CONFIDENCE = "gputrace.escalation.confidence"
 ESCALATION_DECISION = "gputrace.escalation.decision"
+ESCALATION_ENCLOSING_ID = "gputrace.escalation.enclosing.id"
 ESCALATION_EXCLUDED = "gputrace.escalation.excluded"
 ESCALATION_HEAVY_COST = "gputrace.escalation.heavy.cost"
 ESCALATION_HEAVY_ENERGY = "gputrace.escalation.heavy.energy"
@@ -139,6 +140,10 @@ ATTRIBUTES = (
     Attribute(
         ESCALATION_DECISION,
         "`kept`, `escalated` or `audited`: kept, and the heavy stage ran in the shadow. Exclusive.",
+    ),
+    Attribute(
+        ESCALATION_ENCLOSING_ID,
+        "Identity of the request that this one is a part of: scores told by it count too. In events.",
     ),
     Attribute(ESCALATION_EXCLUDED, "Why estimates must leave a decision out, and count it; in events."),
     Attribute(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -305,7 +307,43 @@ def test_the_threshold_in_force_is_recorded_with_each_decision(
 # --- what users do -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("confidence", [float("nan"), None, "0.9", float("inf")])
+class Tensor:
+    """As those of torch: no `numbers.Real`, with `item()`, which fails where there are several elements."""
+
+    def __init__(self, *elements: float) -> None:
+        self.elements = elements
+
+    def item(self) -> float:
+        if len(self.elements) != 1:
+            message = "a Tensor with 2 elements cannot be converted to Scalar"
+            raise RuntimeError(message)
+        return self.elements[0]
+
+
+@pytest.mark.parametrize("confidence", [Tensor(0.9), Decimal("0.9"), Fraction(9, 10)])
+def test_a_tensor_of_one_element_is_a_number(
+    cascade: gputrace.Cascade, recorder: Recorder, clock: VirtualClock, confidence: Any
+) -> None:
+    assert not answer(cascade, clock, confidence).escalated
+    (decision,) = decisions(recorder)
+    assert (decision["confidence"], decision["reason"]) == (0.9, "confidence")
+
+
+def test_an_array_of_one_element_is_a_number(
+    cascade: gputrace.Cascade, recorder: Recorder, clock: VirtualClock
+) -> None:
+    import numpy as np
+
+    for confidence in (np.float32(0.9), np.array(0.9), np.array([[0.9]])):
+        assert not answer(cascade, clock, confidence).escalated
+    assert answer(cascade, clock, np.array([0.9, 0.9])).escalated
+    assert [one["reason"] for one in decisions(recorder)] == ["confidence"] * 3 + ["invalid_confidence"]
+
+
+@pytest.mark.parametrize(
+    "confidence",
+    [float("nan"), None, "0.9", b"0.9", float("inf"), Tensor(0.9, 0.9), Tensor(float("nan")), 0.9j, [0.9]],
+)
 def test_what_is_no_confidence_escalates_and_is_told_once(
     cascade: gputrace.Cascade,
     recorder: Recorder,
@@ -357,6 +395,29 @@ def test_a_heavy_stage_that_failed_leaves_the_row_out(cascade: gputrace.Cascade,
     (decision,) = decisions(recorder)
     assert decision["excluded"] == "heavy_failed"
     assert decision["gputrace.status"] == "error"
+
+
+@pytest.mark.parametrize("audited", [False, True])
+def test_a_heavy_stage_that_ran_although_the_answer_was_kept_is_told_and_the_row_left_out(
+    recorder: Recorder, clock: VirtualClock, audited: bool
+) -> None:
+    cascade = gputrace.Cascade("answer", stages=("small", "large"), threshold=0.8, audit_rate=float(audited))
+    with cascade.request() as request:
+        with request.stage("small"):
+            clock.advance(10)
+        with request.stage("large"):
+            clock.advance(200)
+        request.escalate(0.9, audit=lambda: clock.advance(3_000))
+    assert gputrace.Cascade.wait_for_audits()
+    (decision,) = decisions(recorder)
+    assert decision["decision"] == ("audited" if audited else "kept")
+    assert decision["excluded"] == "heavy_ran_kept"
+    assert decision["heavy.time"] == 2e-7, "its own, never the audit's with it"
+    (event,) = (one for one in recorder.events if one.name == catalogue.DECISION_EVENT)
+    assert event.body is not None
+    assert event.body.get("audit", {}).get("time") == (3e-6 if audited else None)
+    stages = counted(recorder, catalogue.ESCALATION_TIME)
+    assert stages["answer", catalogue.NO_FEATURE, "large"] == 2e-7
 
 
 def test_a_request_without_a_decision_leaves_its_costs_alone(

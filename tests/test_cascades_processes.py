@@ -201,6 +201,38 @@ def test_an_exit_waits_for_no_audit_and_says_so_of_the_row(run_python: Any, read
     assert not any("audit.propensity" in one for one in told)
 
 
+UNDER_WAY = """
+gputrace.configure()
+with cascade.request(feature="support") as undecided:
+    pass
+opened = cascade.request(feature="support", audit=lambda: None)
+request = opened.__enter__()
+with request.stage("small"):
+    time.sleep(0.002)
+request.escalate({confidence})
+{stage}
+"""
+
+
+@pytest.mark.parametrize(
+    ("confidence", "stage", "decision"),
+    [
+        (0.1, "request.stage('large').__enter__()", "escalated"),
+        (0.1, "", "escalated"),
+        (0.9, "", "kept"),
+        (0.9, "gputrace.shutdown()", "kept"),
+    ],
+)
+def test_a_decision_that_is_under_way_at_the_end_is_left_out_by_name(
+    run_python: Any, read_files: Any, confidence: float, stage: str, decision: str
+) -> None:
+    run_python(WORK + UNDER_WAY.format(confidence=confidence, stage=stage))
+    told = [words(one) for one in records(read_files(run_python.folder / "gputrace-data"), DECIDED)]
+    assert [(one["decision"], one["excluded"]) for one in told] == [(decision, "unfinished")]
+    assert "gputrace.status" not in told[0]
+    assert told[0]["light.time"] > 0
+
+
 def test_an_exit_tells_of_an_audit_that_is_nearly_done(run_python: Any, read_files: Any) -> None:
     run_python(WORK + "gputrace.configure()\nserve(0.9, lambda: time.sleep(0.05))\n")
     (decision,) = records(read_files(run_python.folder / "gputrace-data"), DECIDED)

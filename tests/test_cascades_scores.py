@@ -138,6 +138,7 @@ def test_a_request_that_is_no_cascades_has_its_feature(recorder: Recorder) -> No
         (("one", float("nan")), "is no finite number"),
         (("one", "good"), "is no finite number"),
         (("", 1.0), "none of gputrace's"),
+        ((None, 1.0), "none of gputrace's"),
         (("x" * 300, 1.0), "none of gputrace's"),
         (("one", 1.0, ""), "must not be empty"),
         (("one", 1.0, "__mine"), "reserved"),
@@ -180,3 +181,20 @@ def test_requests_known_for_their_scores_are_forgotten_the_first_first(
     for number in range(3):
         counting._remember(str(number), cascades_counting.Answered("a", None, "light", None))
     assert list(counting._answered) == ["1", "2"]
+
+
+def test_a_decision_names_the_request_around_it(recorder: Recorder, clock: VirtualClock) -> None:
+    alone = serve(0.9, clock)
+    with gputrace.request("GET /answers") as outer:
+        inner = serve(0.9, clock)
+        recorded = gputrace.record_decision("mine", escalated=False)
+        with gputrace.span("route"):
+            routed = gputrace.record_decision("mine", escalated=False)
+    recorder.settle()
+    told = {
+        event.attributes[catalogue.REQUEST_ID]: event.attributes.get(catalogue.ESCALATION_ENCLOSING_ID)
+        for event in recorder.events
+        if event.name == catalogue.DECISION_EVENT
+    }
+    assert told == {alone.id: None, inner.id: outer.id, recorded: None, routed: outer.id}
+    assert recorded == outer.id

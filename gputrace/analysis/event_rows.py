@@ -6,6 +6,7 @@ from gputrace import catalogue
 
 FIELDS = {
     "request_id": catalogue.REQUEST_ID,
+    "enclosing_id": catalogue.ESCALATION_ENCLOSING_ID,
     "feature": catalogue.FEATURE,
     "cascade": catalogue.ESCALATION_CASCADE,
     "decision": catalogue.ESCALATION_DECISION,

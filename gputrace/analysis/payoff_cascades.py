@@ -34,12 +34,29 @@ SELECT request_id, score, stage, TRY_CAST(value AS DOUBLE) AS value,
 FROM raw_event WHERE NOT bad AND NOT is_decision AND isfinite(TRY_CAST(value AS DOUBLE))
 QUALIFY row_number() OVER (PARTITION BY request_id, score, coalesce(stage, '') ORDER BY at_ns DESC) = 1
 """
+# Scores come by the identity of the request to the cascade, or by that of the request around it where this is
+# nobody's else and stands for one decision of the cascade alone.
+_KNOWN = """
+CREATE TEMP TABLE known AS
+SELECT request_id AS scored_id, request_id, cascade FROM decision
+UNION ALL
+SELECT enclosing_id, any_value(request_id), cascade FROM decision
+WHERE enclosing_id IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM decision AS own WHERE own.request_id = decision.enclosing_id)
+GROUP BY enclosing_id, cascade HAVING count(*) = 1
+"""
+_UNKNOWN = """
+SELECT count(*) FROM graded
+WHERE score = ? AND NOT EXISTS (SELECT 1 FROM known WHERE scored_id = graded.request_id)
+"""
 _JOINED = """
 WITH judged AS (
     SELECT decision.request_id, decision.cascade, graded.value, graded.propensity,
         CASE WHEN graded.stage IS NULL THEN decision.decision != 'escalated'
             ELSE graded.stage = decision.light_stage END AS of_light
-    FROM decision JOIN graded USING (request_id)
+    FROM graded JOIN known ON known.scored_id = graded.request_id
+        JOIN decision ON decision.request_id = known.request_id
+            AND decision.cascade IS NOT DISTINCT FROM known.cascade
     WHERE graded.score = ?),
 side AS (
     SELECT request_id, cascade,
@@ -119,11 +136,18 @@ def read_folder(path: Path, score: str | None = None, advance: Advance | None = 
 def _groups(store: Store, path: Path, score: str | None) -> list[Decisions]:
     store.execute(_DECISIONS)
     store.execute(_SCORES)
+    store.execute(_KNOWN)
     chosen, notes = _score(store, path, score)
     rows = store.records(_JOINED, [chosen])
     if not rows:
         message = f"{path} holds no decision of a cascade. Has a gputrace.Cascade decided there yet?"
         raise NoDataError(message)
+    ((unknown,),) = store.rows(_UNKNOWN, [chosen])
+    if unknown:
+        notes = (
+            *notes,
+            f"{unknown:,} scores {chosen!r} belong to no decision, by the identity that they name.",
+        )
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["feature"] or "", row["cascade"] or ""), []).append(row)

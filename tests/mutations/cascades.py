@@ -25,11 +25,98 @@ RUNTIME = "gputrace/lifecycle_runtime.py"
 DECIDED = "tests/test_cascades.py::"
 AUDITED = "tests/test_cascades_audits.py::"
 DECORATED = "tests/test_cascades_decorator.py::"
+HELD = "tests/test_cascades_holding.py::"
+JOINING = "gputrace/analysis/payoff_cascades.py"
+JOINED = "tests/analysis/test_payoff_cascades.py::"
 SCORED = "tests/test_cascades_scores.py::"
 POWERED = "tests/test_cascades_energy.py::"
 IN_PROCESSES = "tests/test_cascades_processes.py::"
 
 MUTATIONS = [
+    Mutation(
+        "cascades: a decision under way at the end is lost",
+        REQUESTS,
+        "self._counting.deciding(self)",
+        "pass",
+        IN_PROCESSES + "test_a_decision_that_is_under_way_at_the_end_is_left_out_by_name",
+    ),
+    Mutation(
+        "cascades: a decision names no request around it",
+        RECORDS,
+        "if call.root is not None and call.root.site.is_request",
+        "if False and call.root is not None",
+        SCORED + "test_a_decision_names_the_request_around_it",
+    ),
+    Mutation(
+        "cascades: a score of no request is kept",
+        "gputrace/cascades_scores.py",
+        '"" if request_id is None else str(request_id)',
+        "str(request_id)",
+        SCORED + "test_a_score_that_cannot_be_used_is_left_out_with_one_line",
+    ),
+    Mutation(
+        "cascades: a score of a request counts for every decision in it",
+        JOINING,
+        "GROUP BY enclosing_id, cascade HAVING count(*) = 1",
+        "GROUP BY enclosing_id, cascade",
+        JOINED + "test_scores_that_belong_to_no_decision_are_counted",
+    ),
+    Mutation(
+        "cascades: a score of one decision is that of those inside it too",
+        JOINING,
+        "own.request_id = decision.enclosing_id",
+        "own.request_id = '' || decision.cascade",
+        JOINED + "test_a_score_by_an_identity_that_a_decision_has_itself_is_of_no_other",
+    ),
+    Mutation(
+        "cascades: a heavy stage of a kept request is lost",
+        RECORDS,
+        "if heavy and not request.escalated:",
+        "if False and heavy:",
+        DECIDED + "test_a_heavy_stage_that_ran_although_the_answer_was_kept_is_told_and_the_row_left_out",
+    ),
+    Mutation(
+        "cascades: an audit is told in place of a kept request's own heavy stage",
+        RECORDS,
+        "if audit is not None and audited and not heavy:",
+        "if audit is not None and audited:",
+        DECIDED + "test_a_heavy_stage_that_ran_although_the_answer_was_kept_is_told_and_the_row_left_out",
+    ),
+    Mutation(
+        "cascades: an awaited audit holds only its steps",
+        SHADOW,
+        "hold=request.cascade.hold or HOLD_CALL",
+        'hold="steps"',
+        HELD + "test_what_is_awaited_counts_for_escalated_and_audited_requests_alike",
+    ),
+    Mutation(
+        "cascades: what an audit awaits and no coroutine is held by nobody",
+        SHADOW,
+        "self._await(within(_awaiting)(result), container)",
+        "self._await(result, container)",
+        HELD + "test_what_is_awaited_counts_for_escalated_and_audited_requests_alike",
+    ),
+    Mutation(
+        "cascades: a stage holds only its steps in a tracked coroutine",
+        REQUESTS,
+        "return self._entered(self._awaiting)",
+        "return self._entered(self._site)",
+        HELD + "test_what_is_awaited_counts_for_escalated_and_audited_requests_alike",
+    ),
+    Mutation(
+        "cascades: the audit of two functions holds not as they do",
+        "gputrace/cascades_decorator.py",
+        "stages=stages, hold=HOLD_NONE, **options",
+        "stages=stages, **options",
+        HELD + "test_two_functions_hold_as_they_were_tracked_in_audits_too",
+    ),
+    Mutation(
+        "cascades: a tensor is no confidence",
+        POLICY,
+        "number = as_scalar(confidence)",
+        "number = as_number(confidence)",
+        DECIDED + "test_a_tensor_of_one_element_is_a_number",
+    ),
     Mutation(
         "cascades: a tie is escalated",
         POLICY,
