@@ -134,7 +134,8 @@ def test_features_are_chosen_by_name(file):
     [
         ("escalated,light_cost\nTrue,1\n", "no column heavy_cost; it has escalated, light_cost"),
         ("escalated,light_cost,heavy_cost\n", "has no row"),
-        ("", "cannot be read"),
+        ("", "is empty"),
+        ("\n\n", "is empty"),
         ("escalated,light_cost,heavy_cost,cost_unit\n1,1,2,J\n1,1,2,USD\n", "costs in several units"),
     ],
 )
@@ -145,10 +146,10 @@ def test_a_table_that_is_no_log_says_why(tmp_path, text, says):
         payoff_report(path, Asked())
 
 
-def test_a_wrong_value_is_named_by_the_row_of_the_file(tmp_path):
+def test_a_wrong_value_is_named_by_the_line_of_the_file(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("feature,escalated,light_cost,heavy_cost\na,1,1,2\nb,1,1,2\na,1,1,\n")
-    with pytest.raises(ColumnError, match="column 'heavy_cost', row 2"):
+    with pytest.raises(ColumnError, match="column 'heavy_cost', line 4"):
         payoff_report(path, Asked())
 
 

@@ -135,7 +135,7 @@ def test_wrong_arguments_are_named(log, capsys, arguments, says):
         (
             "log.csv",
             "escalated,light_cost,heavy_cost\n1,1,-2\n",
-            "column 'heavy_cost', row 0: it is negative",
+            "column 'heavy_cost', line 2: it is negative",
         ),
         ("log.jsonl", '{"resourceSpans":[]}\n', "holds no decision of a cascade"),
         ("log.jsonl", "", "is empty"),

@@ -18,10 +18,12 @@ CASCADES = ANALYSIS + "cascades.py"
 SEQUENCES = ANALYSIS + "sequences.py"
 SIGNAL = ANALYSIS + "signal.py"
 PROVISION = ANALYSIS + "provision.py"
+CSV = ANALYSIS + "csv.py"
 ESTIMATES = "tests/analysis/test_payoff.py::"
 SWEEPS = "tests/analysis/test_payoff_thresholds.py::"
 BOUNDS = "tests/analysis/test_payoff_intervals.py::"
 REPORTS = "tests/analysis/test_payoff_reports.py::"
+FILES = "tests/analysis/test_payoff_csv.py::"
 
 MUTATIONS = [
     Mutation(
@@ -185,5 +187,19 @@ MUTATIONS = [
         "        if self.heavy >= self.always_heavy:",
         "        if False:",
         "tests/analysis/test_payoff_verdicts.py::test_replicas_are_paid_whether_asked_or_not",
+    ),
+    Mutation(
+        "payoff: names in a CSV file are guessed as other types",
+        CSV,
+        "header=True, all_varchar=True",
+        "header=True",
+        FILES + "test_names_are_kept_as_they_are_written",
+    ),
+    Mutation(
+        "payoff: what is wrong in a CSV file is counted from the first row",
+        CSV,
+        "begin, rows = 1, -2",
+        "begin, rows = 0, -2",
+        FILES + "test_what_is_wrong_is_named_by_column_and_line",
     ),
 ]
