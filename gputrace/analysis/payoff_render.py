@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gputrace.analysis import formats
-from gputrace.analysis.payoff_verdicts import number, percent
+from gputrace.analysis.payoff_verdicts import name_of, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ def print_payoff(report: PayoffReport, console: Console, provision: Provision | 
 
 
 def _name(row: Row) -> str:
-    return " / ".join(part for part in (row.feature, row.cascade) if part) or "all requests"
+    return name_of(row.feature, row.cascade)
 
 
 def _table(report: PayoffReport) -> Table:

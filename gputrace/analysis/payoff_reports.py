@@ -12,7 +12,7 @@ from gputrace.analysis import payoff, payoff_log
 from gputrace.analysis.payoff_cascades import read_folder
 from gputrace.analysis.payoff_tables import SUFFIXES, read_table
 from gputrace.analysis.payoff_totals import Total, add_up
-from gputrace.analysis.payoff_verdicts import verdict
+from gputrace.analysis.payoff_verdicts import name_of, verdict
 from gputrace.analysis.survey import Advance, NoDataError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _FEW = 0.1
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,14 @@ def _total(found: Sequence[Decisions], asked: Asked) -> tuple[Total | None, str]
         return None, ""
     said = verdict(total.estimates, asked.target_loss)
     if total.left_out:
-        requests = sum(logs[number].size for number in total.left_out)
-        said += f" ({len(total.left_out)} rows with {requests:,} requests have too few audits to be in it)"
+        said += f" ({_left_out([found[number] for number in total.left_out])})"
     return total, said
+
+
+def _left_out(found: Sequence[Decisions]) -> str:
+    names = [name_of(one.feature, one.cascade) for one in found]
+    named = ", ".join(names[:_MOST_NAMES]) + (
+        f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    )
+    requests = sum(len(one.columns["escalated"]) for one in found)
+    return f"without {named}: {requests:,} requests, of which too few were audited or escalated"

@@ -38,6 +38,11 @@ def verdict(found: Mapping[str, Estimate], target_loss: float | None = None) -> 
     return f"{sure}{what}{_quality(found, target_loss)}"
 
 
+def name_of(feature: str, cascade: str) -> str:
+    """Return what a row is called."""
+    return " / ".join(part for part in (feature, cascade) if part) or "all requests"
+
+
 def percent(value: float) -> str:
     """Return a share in per cent, with the digits that it is worth."""
     return f"{number(100 * value)} %"

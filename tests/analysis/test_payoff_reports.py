@@ -78,7 +78,9 @@ def test_parquet_is_read_like_csv(file, tmp_path):
 def test_the_parts_add_up_to_the_total(file):
     report = payoff_report(file, Asked())
     assert report.total.left_out == (1,)
-    assert "1 rows with 500 requests have too few audits" in report.total_verdict
+    assert report.total_verdict.endswith(
+        "(without draft / small-large: 500 requests, of which too few were audited or escalated)"
+    )
     found = report.total.estimates
     parts = [report.rows[0], report.rows[2]]
     assert report.total.requests == 1000
@@ -88,6 +90,29 @@ def test_the_parts_add_up_to_the_total(file):
         assert found[name].low < found[name].value < found[name].high, name
     whole = found["savings_abs"].value / found["always_heavy_cost"].value
     assert found["savings_frac"].value == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_dear_request_or_two_do_not_spoil_the_total(tmp_path, log, requests):
+    """Of 502, the last are of another feature, and dearer than all the others together."""
+    both = {
+        name: np.concatenate([only(log, "answer")[name], values[:requests]]) for name, values in log.items()
+    }
+    for name, value in {
+        "feature": "dear",
+        "escalated": True,
+        "audited": False,
+        "audit_propensity": 1.0,
+    }.items():
+        both[name] = both[name].astype("U6") if name == "feature" else both[name]
+        both[name][500:] = value
+    both["light_cost"][500:] = both["heavy_cost"][500:] = 10_000.0
+    report = payoff_report(write(tmp_path / "log.csv", both), Asked())
+    (answer, dear), total = report.rows, report.total
+    assert dear.feature == "dear"
+    assert report.total_verdict.startswith("pays: saves")
+    assert "(without dear / small-large: " in report.total_verdict
+    assert total.estimates["savings_frac"].half_width < 2 * answer.estimates["savings_frac"].half_width
 
 
 def test_the_total_covers_the_truth(payoff_logs):

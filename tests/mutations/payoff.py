@@ -202,4 +202,18 @@ MUTATIONS = [
         "begin, rows = 0, -2",
         FILES + "test_what_is_wrong_is_named_by_column_and_line",
     ),
+    Mutation(
+        "payoff: a cost may be less than nothing",
+        COSTS,
+        "replace(cost, low=max(0.0, cost.low))",
+        "cost",
+        ESTIMATES + "test_no_cost_is_below_nothing",
+    ),
+    Mutation(
+        "payoff: two escalated requests are a part of the sum",
+        TOTALS,
+        "else log.size >= LEAST_AUDITS",
+        "else True",
+        REPORTS + "test_a_dear_request_or_two_do_not_spoil_the_total",
+    ),
 ]
