@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gputrace.analysis import formats
-from gputrace.analysis.payoff_verdicts import name_of, number, percent
+from gputrace.analysis.payoff_verdicts import left_out, name_of, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,6 +51,9 @@ def print_payoff(report: PayoffReport, console: Console, provision: Provision | 
         if report.total is not None:
             text = Text("all together: ", style="bold").append(report.total_verdict, style="not bold")
             console.print(text)
+        for row in report.rows:
+            if row.excluded:
+                console.print(Text(f"{_name(row)}: left out are {left_out(row.excluded)}"))
         if len(report.rows) <= _DETAILED_ROWS:
             for row in report.rows:
                 console.print("", Text(_name(row), style="bold"), sep="\n")
@@ -131,8 +134,6 @@ def _details(row: Row, target_loss: float) -> Iterable[str]:
     yield from _thresholds(row, target_loss)
     if row.signal is not None:
         yield from _signal(row)
-    for reason, count in sorted(row.excluded.items()):
-        yield f"{count:,} requests are left out: {reason.replace('_', ' ')}"
     yield from row.notes
 
 

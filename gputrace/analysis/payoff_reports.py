@@ -12,7 +12,7 @@ from gputrace.analysis import payoff, payoff_log
 from gputrace.analysis.payoff_cascades import read_folder
 from gputrace.analysis.payoff_tables import SUFFIXES, read_table
 from gputrace.analysis.payoff_totals import Total, add_up
-from gputrace.analysis.payoff_verdicts import name_of, verdict
+from gputrace.analysis.payoff_verdicts import left_out, name_of, verdict
 from gputrace.analysis.survey import Advance, NoDataError
 
 if TYPE_CHECKING:
@@ -131,6 +131,10 @@ def payoff_report(path: Path, asked: Asked, advance: Advance | None = None) -> P
         message = f"{path}: no decision can be used ({reasons})."
         raise NoDataError(message)
     notes = dict.fromkeys(note for one in usable for note in one.notes)
+    for one in found:
+        if not len(one.columns["escalated"]):
+            note = f"{name_of(one.feature, one.cascade)}: no decision can be used: {left_out(one.excluded)}."
+            notes[note] = None
     if len(usable) > 1 and len({one.unit for one in usable}) > 1:
         notes["Costs are in several units, so there is no sum."] = None
     total, said = _total(usable, asked)

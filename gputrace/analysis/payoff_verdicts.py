@@ -43,6 +43,11 @@ def name_of(feature: str, cascade: str) -> str:
     return " / ".join(part for part in (feature, cascade) if part) or "all requests"
 
 
+def left_out(excluded: Mapping[str, int]) -> str:
+    """Return which requests no estimate rests on, by reason."""
+    return ", ".join(f"{count:,} ({reason.replace('_', ' ')})" for reason, count in sorted(excluded.items()))
+
+
 def percent(value: float) -> str:
     """Return a share in per cent, with the digits that it is worth."""
     return f"{number(100 * value)} %"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import xml.etree.ElementTree as ET
@@ -10,11 +11,13 @@ import xml.etree.ElementTree as ET
 import duckdb
 import numpy as np
 import pytest
+from rich.console import Console
 
 from gputrace import catalogue
 from gputrace.analysis.payoff import ColumnError, estimate
 from gputrace.analysis.payoff_json import to_json
 from gputrace.analysis.payoff_picture import page
+from gputrace.analysis.payoff_render import print_payoff
 from gputrace.analysis.payoff_reports import Asked, payoff_report
 from gputrace.analysis.survey import NoDataError
 
@@ -323,6 +326,31 @@ def test_decisions_that_must_be_left_out_are_counted(folder):
     (row,) = payoff_report(path, Asked()).rows
     assert row.requests == 2
     assert row.excluded == {"audit_failed": 2, "no cost or time of a stage that ran": 1}
+
+
+def printed(report):
+    text = io.StringIO()
+    print_payoff(report, Console(file=text, width=200))
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("features", [1, 2, 9])
+def test_decisions_that_are_left_out_are_told_however_many_rows_there_are(folder, features):
+    left = {catalogue.ESCALATION_EXCLUDED: "audit_failed"}
+    events = []
+    for number in range(features):
+        name = {catalogue.FEATURE: f"f{number}"}
+        events += [
+            decision(f"{number}-1", "kept", **name),
+            decision(f"{number}-2", "kept", **name, **left),
+            decision(f"{number}-3", "kept", **name, **left),
+            decision(f"{number}-4", "kept", **name, **{catalogue.ESCALATION_EXCLUDED: "unsettled"}),
+        ]
+    events.append(decision("5", "kept", **{catalogue.FEATURE: "open"}, **left))
+    text = printed(payoff_report(folder(*events), Asked()))
+    for number in range(features):
+        assert f"f{number} / qa: left out are 2 (audit failed), 1 (unsettled)" in text
+    assert "open / qa: no decision can be used: 1 (audit failed)." in text
 
 
 def test_where_all_must_be_left_out_the_reason_is_said(folder):
