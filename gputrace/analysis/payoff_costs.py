@@ -9,7 +9,7 @@ import numpy as np
 
 from gputrace.analysis.payoff_counterfactual import HeavyCosts, heavy_costs, unidentified
 from gputrace.analysis.payoff_figures import LEAST_AUDITS, Estimate, absent
-from gputrace.analysis.payoff_intervals import hall, student_quantile, wilson
+from gputrace.analysis.payoff_intervals import exponential, hall, student_quantile, wilson
 
 if TYPE_CHECKING:
     from gputrace.analysis.payoff_log import Floats, Log
@@ -148,7 +148,7 @@ class _Counterfactual:
         """Return the ratio of two means and its bounds, by way of the logarithm."""
         over, under = float(above.mean()), float(below.mean())
         low, high = self._hall(np.log(over / under) + (above - over) / over - (below - under) / under)
-        return over / under, float(np.exp(low)), float(np.exp(high))
+        return over / under, exponential(low), exponential(high)
 
     def _one_less(self, above: Floats, below: Floats) -> Estimate:
         if not above.mean() > 0:

@@ -143,7 +143,7 @@ def _cost(estimate: Estimate, unit: str) -> str:
 
 def _share(row: Row, name: str) -> str:
     part, whole = row.estimates[name].value, row.estimates["cascade_cost"].value
-    return f" ({part / whole:.1%} of what the cascade costs)" if part is not None and whole else ""
+    return f" ({formats.share(part / whole)} of what the cascade costs)" if part is not None and whole else ""
 
 
 def _thresholds(row: Row, target_loss: float) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -21,6 +22,14 @@ _PARQUET = ".parquet"
 SUFFIXES = (".csv", _PARQUET, ".tsv")
 
 _GROUPS = ("feature", "cascade")
+_MOST = 1e50
+_LEAST_CHANCE = 1e-20
+_CHANCES = {
+    "propensity": "audit_propensity",
+    "light_grading": "light_label_propensity",
+    "heavy_grading": "heavy_label_propensity",
+}
+_COUNTED = ("light_cost", "heavy_cost", "light_quality", "heavy_quality")
 _NEEDED = ("escalated", "light_cost", "heavy_cost")
 
 
@@ -62,12 +71,32 @@ def read_table(path: Path) -> list[Decisions]:
 
 def _check(path: Path, table: dict[str, npt.NDArray[Any]]) -> None:
     try:
-        payoff_log.read(table)
+        _reckonable(payoff_log.read(table))
     except payoff_log.ColumnError as error:
         if error.row is None or path.suffix.lower() == _PARQUET:
             raise
         row, line = f", row {error.row}:", f", line {line_of(path, error.row)}:"
         raise payoff_log.ColumnError(str(error).replace(row, line, 1)) from None
+
+
+def _reckonable(log: payoff_log.Log) -> None:
+    """Refuse numbers whose squares and cubes a float does not hold.
+
+    Raises:
+        ColumnError: There is one; the message names the column and the row.
+    """
+    for one in fields(log):
+        size = np.abs(np.asarray(getattr(log, one.name), dtype=np.float64))
+        least = _LEAST_CHANCE if one.name in _CHANCES else 1 / _MOST if one.name in _COUNTED else 0
+        for wrong, what in ((size > _MOST, "large"), ((size > 0) & (size < least), "small")):
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                value = getattr(log, one.name)[row]
+                name = _CHANCES.get(one.name, one.name)
+                message = (
+                    f"column {name!r}, row {row}: {value:.3g} is too {what} to reckon with; use another unit"
+                )
+                raise payoff_log.ColumnError(message, row)
 
 
 def _read(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # Of an interval of 95 %: beyond it the sign is right with a probability of nine in ten.
 _PROBABLE = 1.2816 / 1.96
 _MOST_AUDITS = 1_000_000
+_MOST_WRITTEN_OUT = 1e6
 
 
 def verdict(found: Mapping[str, Estimate], target_loss: float | None = None) -> str:
@@ -55,7 +56,10 @@ def percent(value: float) -> str:
 
 def number(value: float) -> str:
     """Return a number with one decimal below ten and none above, with a true minus sign."""
-    text = f"{abs(value):.1f}" if abs(value) < 9.95 else f"{abs(value):.0f}"  # noqa: PLR2004 - two digits
+    if abs(value) >= _MOST_WRITTEN_OUT:
+        text = f"{abs(value):.2g}"
+    else:
+        text = f"{abs(value):.1f}" if abs(value) < 9.95 else f"{abs(value):.0f}"  # noqa: PLR2004 - two digits
     return f"−{text}" if value < 0 and float(text) else text
 
 

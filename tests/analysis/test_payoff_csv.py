@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from gputrace.analysis.payoff import ColumnError
+from gputrace.analysis.payoff_json import to_json
+from gputrace.analysis.payoff_render import print_payoff
 from gputrace.analysis.payoff_reports import Asked, payoff_report
 from gputrace.analysis.payoff_tables import read_table
 
@@ -121,3 +127,55 @@ def test_what_is_wrong_is_named_by_column_and_line(write, column, value, says):
     lines[3]["feature"] = '"two\nlines"'
     with pytest.raises(ColumnError, match=says):
         payoff_report(write(lines), Asked())
+
+
+def scaled(name, factor):
+    return lambda one: one | {name: "" if one[name] == "" else float(one[name]) * factor}
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "size"),
+    [
+        ("light_cost", 1e200, "large"),
+        ("heavy_cost", 1e307, "large"),
+        ("heavy_cost", 1e-300, "small"),
+        ("light_cost", 5e-324, "small"),
+        ("light_quality", 1e308, "large"),
+        ("threshold", 1e99, "large"),
+        ("audit_propensity", 1e-200, "small"),
+    ],
+)
+def test_a_number_that_cannot_be_reckoned_with_is_named(write, name, factor, size):
+    path = write([scaled(name, factor)(line(number)) for number in range(40)])
+    with pytest.raises(ColumnError, match=rf"column '{name}', line \d+: .* is too {size} to reckon with"):
+        payoff_report(path, Asked())
+
+
+@pytest.mark.parametrize(
+    ("names", "factor"),
+    [
+        (("light_cost", "heavy_cost"), 1e46),
+        (("light_cost", "heavy_cost"), 1e-46),
+        (("light_cost",), 1e-46),
+        (("heavy_cost",), 1e-46),
+        (("light_quality", "heavy_quality"), 1e49),
+        (("confidence", "threshold"), 1e-300),
+        (("confidence", "threshold"), -1e-300),
+        (("confidence", "threshold"), 1e49),
+        (("audit_propensity",), 1e-19),
+        (("light_cost", "heavy_cost"), 0),
+    ],
+)
+@pytest.mark.parametrize("level", [0.5, 0.999999])
+def test_numbers_may_be_very_large_and_small(write, names, factor, level):
+    """No warning of NumPy either, which is an error here; and neither infinity nor a row of zeros is said."""
+    lines = [line(number, confidence=number % 17 / 17 + 0.1) for number in range(200)]
+    for name in names:
+        lines = [scaled(name, factor)(one) for one in lines]
+    lines += [line(0, feature="one"), line(0, feature="two"), line(1, feature="two", heavy_cost=1e9)]
+    report = payoff_report(write(lines), Asked(level=level))
+    json.dumps(to_json(report), allow_nan=False)
+    text = io.StringIO()
+    print_payoff(report, Console(file=text, width=200))
+    assert "0.00000000" not in text.getvalue()
+    assert max(len(word) for word in text.getvalue().split() if "─" not in word and "/" not in word) < 30
