@@ -88,11 +88,14 @@ def _quality(found: Mapping[str, Estimate], target_loss: float | None) -> str:
     if delta.low is None or delta.high is None:
         return f"; {way} {points} pt so far, {_missing(delta)}"
     half = number(50 * (delta.high - delta.low))
+    allowed = "" if target_loss is None else f"more than the {number(100 * target_loss)} allowed"
+    may = target_loss is not None and delta.low < -target_loss
+    more = f", and may lose {allowed}" if may else ""
     if not float(points):
-        return f", quality as always-heavy's ± {half} pt"
+        return f", quality as always-heavy's ± {half} pt{more}"
     said = f"{points} pt ± {half}"
     if delta.low > 0:
         return f", and is better than always-heavy by {said}"
     if target_loss is not None and delta.high < -target_loss:
-        return f", but loses {said}, more than the {number(100 * target_loss)} allowed"
-    return f", {way} {said}"
+        return f", but loses {said}, {allowed}"
+    return f", {way} {said}{more}"

@@ -19,6 +19,7 @@ SEQUENCES = ANALYSIS + "sequences.py"
 SIGNAL = ANALYSIS + "signal.py"
 PROVISION = ANALYSIS + "provision.py"
 CSV = ANALYSIS + "csv.py"
+VERDICTS = ANALYSIS + "verdicts.py"
 ESTIMATES = "tests/analysis/test_payoff.py::"
 SWEEPS = "tests/analysis/test_payoff_thresholds.py::"
 BOUNDS = "tests/analysis/test_payoff_intervals.py::"
@@ -215,5 +216,12 @@ MUTATIONS = [
         "else log.size >= LEAST_AUDITS",
         "else True",
         REPORTS + "test_a_dear_request_or_two_do_not_spoil_the_total",
+    ),
+    Mutation(
+        "payoff: a loss that may be beyond the target is not said",
+        VERDICTS,
+        "    may = target_loss is not None and delta.low < -target_loss",
+        "    may = target_loss is not None and delta.value < -target_loss",
+        "tests/analysis/test_payoff_verdicts.py::test_a_loss_that_may_be_beyond_the_target_is_said",
     ),
 ]
