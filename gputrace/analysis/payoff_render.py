@@ -150,6 +150,8 @@ def _thresholds(row: Row, target_loss: float) -> Iterable[str]:
     if row.advice is None:
         return
     now = "none" if row.threshold is None else f"{row.threshold:.4g}"
+    if row.several_thresholds:
+        now = f"several, {now} last,"
     sure = "none" if row.advice.guaranteed is None else f"{row.advice.guaranteed:.4g}"
     best = "none" if row.advice.point is None else f"{row.advice.point:.4g}"
     yield (

@@ -66,6 +66,7 @@ class Row:
         top_request_share: Part of the cascade's cost that its dearest request is.
         excluded: Decisions that are left out, by reason.
         notes: What a reader must know, a sentence each.
+        several_thresholds: Others had been in force before.
     """
 
     feature: str
@@ -81,6 +82,7 @@ class Row:
     top_request_share: float | None
     excluded: dict[str, int]
     notes: tuple[str, ...]
+    several_thresholds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,7 @@ def _with_thresholds(row: Row, one: Decisions, log: Log, asked: Asked) -> Row:
     advice = payoff.advise(columns, target_loss=asked.target_loss, level=level, overhead=overhead)
     points = payoff.sweep(columns, level=level, overhead=overhead)
     threshold = float(log.threshold[told][-1])
+    several = len(np.unique(log.threshold[told])) > 1
     if one.inverted:
         threshold, advice, points = -threshold, _turned(advice), [_turned_point(at) for at in points]
         notes += ("Here a lower confidence is the surer one: requests above the threshold are escalated.",)
@@ -207,6 +210,7 @@ def _with_thresholds(row: Row, one: Decisions, log: Log, asked: Asked) -> Row:
         signal=payoff.judge_signal(columns, level=level),
         sweep=tuple(points),
         notes=notes,
+        several_thresholds=several,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from gputrace.analysis import payoff_log
 from gputrace.analysis.payoff_cascades import Decisions
+from gputrace.analysis.payoff_contradictions import refuse_forgotten_audits, remarks
 from gputrace.analysis.payoff_csv import line_of, plain, read_csv
 from gputrace.analysis.survey import NoDataError
 
@@ -60,12 +61,13 @@ def read_table(path: Path) -> list[Decisions]:
         raise NoDataError(message)
     # Before it is taken apart, so that a row in a message is one of the file.
     _check(path, table)
+    refuse_forgotten_audits(table)
     pairs = list(zip(*keys, strict=True))
     found = []
     for key in sorted(set(pairs)):
         chosen = np.array([pair == key for pair in pairs])
         columns = {name: values[chosen] for name, values in table.items()}
-        found.append(Decisions(key[0], key[1], columns, units[0], {}))
+        found.append(Decisions(key[0], key[1], columns, units[0], {}, remarks=remarks(columns)))
     return found
 
 

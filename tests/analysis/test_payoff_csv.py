@@ -179,3 +179,31 @@ def test_numbers_may_be_very_large_and_small(write, names, factor, level):
     print_payoff(report, Console(file=text, width=200))
     assert "0.00000000" not in text.getvalue()
     assert max(len(word) for word in text.getvalue().split() if "─" not in word and "/" not in word) < 30
+
+
+def test_audits_without_a_column_that_says_so_are_refused(write):
+    names = [name for name in NAMES if name != "audited"]
+    with pytest.raises(ColumnError, match="column 'audited' is missing: 60 kept requests have a heavy_cost"):
+        payoff_report(write([line(number) for number in range(200)], names), Asked())
+    lines = [line(number, audit_propensity="") for number in range(200)]
+    assert payoff_report(write(lines, names), Asked()).rows[0].requests == 200
+
+
+def test_what_contradicts_itself_is_noted(write):
+    lines = [line(number) for number in range(200)]
+    (row,) = payoff_report(write(lines), Asked()).rows
+    assert row.notes == ()
+    (row,) = payoff_report(write([one | {"heavy_cost": 10} for one in lines]), Asked()).rows
+    assert row.notes == ("60 kept requests have a heavy_cost, but were not audited: it is not used.",)
+    turned = [one | {"confidence": -one["confidence"], "threshold": -0.39} for one in lines]
+    (row,) = payoff_report(write(turned), Asked()).rows
+    assert row.notes[0].startswith("200 of 200 requests were escalated at a confidence above the threshold")
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_several_thresholds_are_not_said_to_be_one(write, several):
+    lines = [line(number, threshold=0.35 if several and number < 100 else 0.4) for number in range(200)]
+    text = io.StringIO()
+    print_payoff(payoff_report(write(lines), Asked()), Console(file=text, width=200))
+    assert ("threshold: several, 0.4 last, in force" in text.getvalue()) is several
+    assert ("threshold: 0.4 in force" in text.getvalue()) is not several

@@ -19,6 +19,7 @@ SEQUENCES = ANALYSIS + "sequences.py"
 SIGNAL = ANALYSIS + "signal.py"
 PROVISION = ANALYSIS + "provision.py"
 CSV = ANALYSIS + "csv.py"
+TABLES = ANALYSIS + "tables.py"
 VERDICTS = ANALYSIS + "verdicts.py"
 ESTIMATES = "tests/analysis/test_payoff.py::"
 SWEEPS = "tests/analysis/test_payoff_thresholds.py::"
@@ -223,5 +224,12 @@ MUTATIONS = [
         "    may = target_loss is not None and delta.low < -target_loss",
         "    may = target_loss is not None and delta.value < -target_loss",
         "tests/analysis/test_payoff_verdicts.py::test_a_loss_that_may_be_beyond_the_target_is_said",
+    ),
+    Mutation(
+        "payoff: audits that no column names are not missed",
+        TABLES,
+        "    refuse_forgotten_audits(table)\n",
+        "",
+        FILES + "test_audits_without_a_column_that_says_so_are_refused",
     ),
 ]
