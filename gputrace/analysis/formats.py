@@ -8,6 +8,8 @@ from gputrace.analysis.energy import JOULES_OF
 
 ABSENT = "–"
 _DECIMALS = 12
+_LEAST_WRITTEN_OUT = 1e-9
+_MOST_WRITTEN_OUT = 1e15
 
 
 def duration(seconds: float | None) -> str:
@@ -31,7 +33,9 @@ def seconds(value: float | None) -> str:
 
 def share(value: float | None) -> str:
     """Return a part, 0 to 1, in per cent."""
-    return ABSENT if value is None else f"{value:.1%}"
+    if value is None:
+        return ABSENT
+    return f"{value:.1%}" if abs(value) < _MOST_WRITTEN_OUT else f"{100 * value:.2e}%"
 
 
 def money(value: float | None) -> str:
@@ -45,6 +49,8 @@ def unit_cost(value: float | None) -> str:
     """Return what one of something costs with three digits, however little that is."""
     if not value:
         return ABSENT if value is None else "0"
+    if not _LEAST_WRITTEN_OUT <= abs(value) < _MOST_WRITTEN_OUT:
+        return f"{value:.2e}"
     decimals = max(0, min(_DECIMALS, 2 - math.floor(math.log10(abs(value)))))
     return f"{value:,.{decimals}f}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gputrace.analysis import formats
 from gputrace.analysis.payoff_figures import LEAST_AUDITS, Advice
 from gputrace.analysis.payoff_intervals import normal_quantile
 
@@ -62,7 +63,7 @@ def _words(asked: Thresholds, guaranteed: float | None, target_loss: float, leve
     )
     saved = asked.savings_at(guaranteed)
     if saved is not None and saved < 0:
-        said += f" It costs {-saved:.1%} more than always-heavy all the same."
+        said += f" It costs {formats.share(-saved)} more than always-heavy all the same."
     return said
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gputrace.analysis.payoff_counterfactual import HeavyCosts, heavy_costs, unidentified
 from gputrace.analysis.payoff_figures import LEAST_AUDITS, Estimate, absent
-from gputrace.analysis.payoff_intervals import hall, student_quantile, wilson
+from gputrace.analysis.payoff_intervals import exponential, hall, student_quantile, wilson
 
 if TYPE_CHECKING:
     from gputrace.analysis.payoff_log import Floats, Log
@@ -26,6 +26,7 @@ COUNTERFACTUAL = (
 """What needs to know the heavy cost of kept requests."""
 
 _NOTHING_ESCALATED = "no request was escalated"
+_NO_SPREAD = "one request has no spread"
 
 
 def costs(log: Log, tail: float, overhead: float, *, heavy: HeavyCosts | None = None) -> dict[str, Estimate]:
@@ -87,9 +88,14 @@ def _mean(values: Floats, tail: float) -> Estimate:
     size = len(values)
     value = float(values.mean())
     if size == 1:
-        return Estimate(value, method="Hall", n=1, effective_n=1.0, reason="one request has no spread")
+        return Estimate(value, method="Hall", n=1, effective_n=1.0, reason=_NO_SPREAD)
     bounds = hall(values, student_quantile(tail, size - 1))
-    return Estimate(value, *bounds, method="Hall", n=size, effective_n=float(size))
+    return _no_less_than_nothing(Estimate(value, *bounds, method="Hall", n=size, effective_n=float(size)))
+
+
+def _no_less_than_nothing(cost: Estimate) -> Estimate:
+    """Return the mean of costs, none of which is below 0, with a lower bound that is not either."""
+    return cost if cost.low is None else replace(cost, low=max(0.0, cost.low))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ class _Counterfactual:
         # By difference: what an escalated request costs is on both sides, and cancels exactly.
         saved = np.where(self.log.kept, heavy, 0) - light
         found = {
-            "always_heavy_cost": self._mean(heavy),
+            "always_heavy_cost": _no_less_than_nothing(self._mean(heavy)),
             "savings_abs": self._mean(saved),
             "savings_net_abs": self._mean(saved - tax),
         }
@@ -127,9 +133,9 @@ class _Counterfactual:
     def _bounded(self, value: float, low: float, high: float, method: str) -> Estimate:
         method = f"{self.heavy.method}, {method}"
         found = Estimate(value, low, high, method, self.log.size, self.heavy.effective_n)
-        if not self.log.kept.any():
-            return found
-        return unsure_below(LEAST_AUDITS, found, self.log.audits)
+        if self.log.kept.any():
+            return unsure_below(LEAST_AUDITS, found, self.log.audits)
+        return replace(found, low=None, high=None, reason=_NO_SPREAD) if self.log.size == 1 else found
 
     def _hall(self, values: Floats) -> tuple[float, float]:
         quantile = student_quantile(self.tail, self.heavy.effective_n - 1)
@@ -142,7 +148,7 @@ class _Counterfactual:
         """Return the ratio of two means and its bounds, by way of the logarithm."""
         over, under = float(above.mean()), float(below.mean())
         low, high = self._hall(np.log(over / under) + (above - over) / over - (below - under) / under)
-        return over / under, float(np.exp(low)), float(np.exp(high))
+        return over / under, exponential(low), exponential(high)
 
     def _one_less(self, above: Floats, below: Floats) -> Estimate:
         if not above.mean() > 0:
@@ -161,7 +167,10 @@ class _Counterfactual:
         value = float(left.mean()) / dearness
         off = np.where(escalated, np.nan_to_num(self.log.heavy_cost) - dearness, 0) / float(escalated.mean())
         influence = value + (left - left.mean()) / dearness - value * off / dearness
-        return self._bounded(value, *self._hall(influence), "Hall")
+        found = self._bounded(value, *self._hall(influence), "Hall")
+        if escalated.sum() > 1 or found.low is None:
+            return found
+        return replace(found, low=None, high=None, reason="one escalated request has no spread")
 
     def _escalated_share(self, spent: Floats) -> Estimate:
         value = float(spent.mean()) / float(self.heavy.values.mean())

@@ -116,6 +116,6 @@ def _design(log: Log) -> Floats:
     columns = [np.ones(log.size)]
     for values in (log.light_cost, log.confidence, log.input_size):
         audited = values[log.audited]
-        if not np.isnan(values[log.kept]).any() and audited.min() < audited.max():
+        if not np.isnan(values[log.kept]).any() and audited.min() < audited.max() and audited.std():
             columns.append((np.nan_to_num(values) - audited.mean()) / audited.std())
     return np.column_stack(columns)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _NORMAL = NormalDist()
+_MOST_LOG = 700.0
 
 
 class Bounds(NamedTuple):
@@ -88,6 +89,11 @@ def _untwisted(quantile: float, skew: float) -> float:
     if abs(skew) < 1e-9:  # noqa: PLR2004 - the limit of the formula, where it divides by nothing
         return quantile
     return 3 / skew * (float(np.cbrt(1 + skew * (quantile - skew / 6))) - 1)
+
+
+def exponential(bound: float) -> float:
+    """Return the bound of which this is the logarithm; of two requests it may be more than a float holds."""
+    return math.exp(min(bound, _MOST_LOG))
 
 
 class Pairs(NamedTuple):

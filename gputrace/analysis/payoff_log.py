@@ -18,7 +18,16 @@ _REQUIRED = ("escalated", "light_cost", "heavy_cost")
 
 
 class ColumnError(ValueError):
-    """A column of the log cannot be used; the message names it, and the row."""
+    """A column of the log cannot be used; the message names it, and the row.
+
+    Args:
+        message: What is wrong.
+        row: Where, from 0, if it is one row.
+    """
+
+    def __init__(self, message: str, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,7 @@ def _numbers(arrays: Mapping[str, npt.NDArray[Any]], name: str, size: int) -> Fl
     except (TypeError, ValueError):
         row = next(row for row, value in enumerate(values) if not _is_number(value))
         message = f"column {name!r}, row {row}: {str(values[row])!r} is no number"
-        raise ColumnError(message) from None
+        raise ColumnError(message, row) from None
     _refuse(np.isinf(numbers), name, "it is infinite")
     return numbers
 
@@ -220,5 +229,6 @@ def _grading(
 
 def _refuse(wrong: Flags, name: str, why: str) -> None:
     if wrong.any():
-        message = f"column {name!r}, row {int(np.argmax(wrong))}: {why}"
-        raise ColumnError(message)
+        row = int(np.argmax(wrong))
+        message = f"column {name!r}, row {row}: {why}"
+        raise ColumnError(message, row)

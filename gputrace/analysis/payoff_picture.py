@@ -6,6 +6,8 @@ import math
 from html import escape
 from typing import TYPE_CHECKING
 
+from gputrace.analysis.payoff_verdicts import name_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -52,7 +54,7 @@ def page(report: PayoffReport) -> str:
 
 
 def _section(row: Row) -> str:
-    name = " / ".join(part for part in (row.feature, row.cascade) if part) or "all requests"
+    name = name_of(row.feature, row.cascade)
     said = f'<h2>{escape(name)}</h2><p class="said">{escape(row.verdict)}.</p>'
     if row.advice is not None:
         said += f'<p class="said">{escape(row.advice.reason)}</p>'

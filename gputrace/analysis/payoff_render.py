@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gputrace.analysis import formats
-from gputrace.analysis.payoff_verdicts import number, percent
+from gputrace.analysis.payoff_verdicts import left_out, name_of, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,6 +51,9 @@ def print_payoff(report: PayoffReport, console: Console, provision: Provision | 
         if report.total is not None:
             text = Text("all together: ", style="bold").append(report.total_verdict, style="not bold")
             console.print(text)
+        for row in report.rows:
+            if row.excluded:
+                console.print(Text(f"{_name(row)}: left out are {left_out(row.excluded)}"))
         if len(report.rows) <= _DETAILED_ROWS:
             for row in report.rows:
                 console.print("", Text(_name(row), style="bold"), sep="\n")
@@ -67,7 +70,7 @@ def print_payoff(report: PayoffReport, console: Console, provision: Provision | 
 
 
 def _name(row: Row) -> str:
-    return " / ".join(part for part in (row.feature, row.cascade) if part) or "all requests"
+    return name_of(row.feature, row.cascade)
 
 
 def _table(report: PayoffReport) -> Table:
@@ -131,8 +134,6 @@ def _details(row: Row, target_loss: float) -> Iterable[str]:
     yield from _thresholds(row, target_loss)
     if row.signal is not None:
         yield from _signal(row)
-    for reason, count in sorted(row.excluded.items()):
-        yield f"{count:,} requests are left out: {reason.replace('_', ' ')}"
     yield from row.notes
 
 
@@ -142,13 +143,15 @@ def _cost(estimate: Estimate, unit: str) -> str:
 
 def _share(row: Row, name: str) -> str:
     part, whole = row.estimates[name].value, row.estimates["cascade_cost"].value
-    return f" ({part / whole:.1%} of what the cascade costs)" if part is not None and whole else ""
+    return f" ({formats.share(part / whole)} of what the cascade costs)" if part is not None and whole else ""
 
 
 def _thresholds(row: Row, target_loss: float) -> Iterable[str]:
     if row.advice is None:
         return
     now = "none" if row.threshold is None else f"{row.threshold:.4g}"
+    if row.several_thresholds:
+        now = f"several, {now} last,"
     sure = "none" if row.advice.guaranteed is None else f"{row.advice.guaranteed:.4g}"
     best = "none" if row.advice.point is None else f"{row.advice.point:.4g}"
     yield (

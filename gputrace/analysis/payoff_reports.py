@@ -12,7 +12,7 @@ from gputrace.analysis import payoff, payoff_log
 from gputrace.analysis.payoff_cascades import read_folder
 from gputrace.analysis.payoff_tables import SUFFIXES, read_table
 from gputrace.analysis.payoff_totals import Total, add_up
-from gputrace.analysis.payoff_verdicts import verdict
+from gputrace.analysis.payoff_verdicts import left_out, name_of, verdict
 from gputrace.analysis.survey import Advance, NoDataError
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _FEW = 0.1
+_MOST_NAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Row:
         top_request_share: Part of the cascade's cost that its dearest request is.
         excluded: Decisions that are left out, by reason.
         notes: What a reader must know, a sentence each.
+        several_thresholds: Others had been in force before.
     """
 
     feature: str
@@ -80,6 +82,7 @@ class Row:
     top_request_share: float | None
     excluded: dict[str, int]
     notes: tuple[str, ...]
+    several_thresholds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,10 @@ def payoff_report(path: Path, asked: Asked, advance: Advance | None = None) -> P
         message = f"{path}: no decision can be used ({reasons})."
         raise NoDataError(message)
     notes = dict.fromkeys(note for one in usable for note in one.notes)
+    for one in found:
+        if not len(one.columns["escalated"]):
+            note = f"{name_of(one.feature, one.cascade)}: no decision can be used: {left_out(one.excluded)}."
+            notes[note] = None
     if len(usable) > 1 and len({one.unit for one in usable}) > 1:
         notes["Costs are in several units, so there is no sum."] = None
     total, said = _total(usable, asked)
@@ -192,6 +199,7 @@ def _with_thresholds(row: Row, one: Decisions, log: Log, asked: Asked) -> Row:
     advice = payoff.advise(columns, target_loss=asked.target_loss, level=level, overhead=overhead)
     points = payoff.sweep(columns, level=level, overhead=overhead)
     threshold = float(log.threshold[told][-1])
+    several = len(np.unique(log.threshold[told])) > 1
     if one.inverted:
         threshold, advice, points = -threshold, _turned(advice), [_turned_point(at) for at in points]
         notes += ("Here a lower confidence is the surer one: requests above the threshold are escalated.",)
@@ -202,6 +210,7 @@ def _with_thresholds(row: Row, one: Decisions, log: Log, asked: Asked) -> Row:
         signal=payoff.judge_signal(columns, level=level),
         sweep=tuple(points),
         notes=notes,
+        several_thresholds=several,
     )
 
 
@@ -225,6 +234,14 @@ def _total(found: Sequence[Decisions], asked: Asked) -> tuple[Total | None, str]
         return None, ""
     said = verdict(total.estimates, asked.target_loss)
     if total.left_out:
-        requests = sum(logs[number].size for number in total.left_out)
-        said += f" ({len(total.left_out)} rows with {requests:,} requests have too few audits to be in it)"
+        said += f" ({_left_out([found[number] for number in total.left_out])})"
     return total, said
+
+
+def _left_out(found: Sequence[Decisions]) -> str:
+    names = [name_of(one.feature, one.cascade) for one in found]
+    named = ", ".join(names[:_MOST_NAMES]) + (
+        f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    )
+    requests = sum(len(one.columns["escalated"]) for one in found)
+    return f"without {named}: {requests:,} requests, of which too few were audited or escalated"

@@ -72,8 +72,10 @@ def _slope(log: Log, confidence: Floats, tail: float) -> tuple[float, float, flo
     if ((confidence >= 0) & (confidence <= 1)).all():
         inside = np.clip(sure, 1e-4, 1 - 1e-4)
         sure = np.log(inside / (1 - inside))
-    else:
+    elif sure.std():
         sure = (sure - sure.mean()) / sure.std()
+    else:
+        return None
     return _logistic(np.column_stack([np.ones(len(sure)), sure]), right, weights / weights.mean(), tail)
 
 

@@ -20,6 +20,7 @@ from gputrace.analysis.payoff_figures import LEAST_AUDITS, Estimate, SweepPoint,
 from gputrace.analysis.payoff_intervals import (
     Bounds,
     Pairs,
+    exponential,
     hall,
     normal_quantile,
     paired,
@@ -213,11 +214,11 @@ class Thresholds:
         )
         found = []
         for number, mean in enumerate(means):
-            low, high = np.exp(hall(influence[:, number], wide, heavy.widen))
+            low, high = map(exponential, hall(influence[:, number], wide, heavy.widen))
             value = Estimate(
                 1 - float(mean) / whole,
-                1 - float(high),
-                1 - float(low),
+                1 - high,
+                1 - low,
                 f"{heavy.method}, log-ratio Hall, simultaneous",
                 log.size,
                 heavy.effective_n,

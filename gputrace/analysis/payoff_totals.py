@@ -27,7 +27,7 @@ class Total:
 
     Attributes:
         estimates: By name, as `payoff.estimate` gives them; of quality, `quality_delta` alone.
-        left_out: Positions of parts that have too few audits to be in the sum.
+        left_out: Positions of parts that have too few audits, or requests, to be in the sum.
         requests: Requests in the sum.
     """
 
@@ -45,7 +45,8 @@ def add_up(logs: Sequence[Log], tail: float, overhead: float) -> Total | None:
         overhead: Cost of deciding, on every request.
 
     Returns:
-        The sum of all parts that their audits tell something about; `None` if there is none.
+        The sum of all parts that their audits or, where all was escalated, requests tell something about;
+        `None` if there is none.
     """
     told = [number for number, log in enumerate(logs) if _is_told(log)]
     if not told:
@@ -60,7 +61,8 @@ def add_up(logs: Sequence[Log], tail: float, overhead: float) -> Total | None:
 
 
 def _is_told(log: Log) -> bool:
-    enough = log.audits >= _LEAST_AUDITS_OF_A_PART or not log.kept.any()
+    # A dear request or two that were escalated would leave the sum of thousands without a use.
+    enough = log.audits >= _LEAST_AUDITS_OF_A_PART if log.kept.any() else log.size >= LEAST_AUDITS
     return enough and unidentified(log) is None
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # Of an interval of 95 %: beyond it the sign is right with a probability of nine in ten.
 _PROBABLE = 1.2816 / 1.96
 _MOST_AUDITS = 1_000_000
+_MOST_WRITTEN_OUT = 1e6
 
 
 def verdict(found: Mapping[str, Estimate], target_loss: float | None = None) -> str:
@@ -38,6 +39,16 @@ def verdict(found: Mapping[str, Estimate], target_loss: float | None = None) -> 
     return f"{sure}{what}{_quality(found, target_loss)}"
 
 
+def name_of(feature: str, cascade: str) -> str:
+    """Return what a row is called."""
+    return " / ".join(part for part in (feature, cascade) if part) or "all requests"
+
+
+def left_out(excluded: Mapping[str, int]) -> str:
+    """Return which requests no estimate rests on, by reason."""
+    return ", ".join(f"{count:,} ({reason.replace('_', ' ')})" for reason, count in sorted(excluded.items()))
+
+
 def percent(value: float) -> str:
     """Return a share in per cent, with the digits that it is worth."""
     return f"{number(100 * value)} %"
@@ -45,7 +56,10 @@ def percent(value: float) -> str:
 
 def number(value: float) -> str:
     """Return a number with one decimal below ten and none above, with a true minus sign."""
-    text = f"{abs(value):.1f}" if abs(value) < 9.95 else f"{abs(value):.0f}"  # noqa: PLR2004 - two digits
+    if abs(value) >= _MOST_WRITTEN_OUT:
+        text = f"{abs(value):.2g}"
+    else:
+        text = f"{abs(value):.1f}" if abs(value) < 9.95 else f"{abs(value):.0f}"  # noqa: PLR2004 - two digits
     return f"−{text}" if value < 0 and float(text) else text
 
 
@@ -74,11 +88,14 @@ def _quality(found: Mapping[str, Estimate], target_loss: float | None) -> str:
     if delta.low is None or delta.high is None:
         return f"; {way} {points} pt so far, {_missing(delta)}"
     half = number(50 * (delta.high - delta.low))
+    allowed = "" if target_loss is None else f"more than the {number(100 * target_loss)} allowed"
+    may = target_loss is not None and delta.low < -target_loss
+    more = f", and may lose {allowed}" if may else ""
     if not float(points):
-        return f", quality as always-heavy's ± {half} pt"
+        return f", quality as always-heavy's ± {half} pt{more}"
     said = f"{points} pt ± {half}"
     if delta.low > 0:
         return f", and is better than always-heavy by {said}"
     if target_loss is not None and delta.high < -target_loss:
-        return f", but loses {said}, more than the {number(100 * target_loss)} allowed"
-    return f", {way} {said}"
+        return f", but loses {said}, {allowed}"
+    return f", {way} {said}{more}"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gputrace.analysis.payoff_truth import Compared
 
 _FAILED = 2
+_TABLES = frozenset({".csv", ".parquet", ".tsv"})
 _EXTRA = frozenset({"duckdb", "numpy", "rich", "scipy"})
 
 
@@ -95,6 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
     if (arguments.replicas is None) != (arguments.replica_price is None):
         print("gputrace payoff: --replicas and --replica-price need each other", file=sys.stderr)
         return _FAILED
+    wrong = _useless(arguments)
+    if wrong is not None:
+        print(f"gputrace payoff: {wrong}", file=sys.stderr)
+        return _FAILED
     try:
         return _report(arguments)
     except ModuleNotFoundError as error:
@@ -103,6 +108,16 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         print(f'gputrace payoff needs {package}: pip install "gputrace[report]"', file=sys.stderr)
         return _FAILED
+
+
+def _useless(arguments: argparse.Namespace) -> str | None:
+    """Return which option would have no effect."""
+    for name in ("endpoint", "export"):
+        if arguments.watch is None and getattr(arguments, name) is not None:
+            return f"--{name} needs --watch: a report is printed, not exported"
+    if arguments.score is not None and arguments.path.suffix.lower() in _TABLES:
+        return f"--score is for folders: the quality in {arguments.path} is what its columns say"
+    return None
 
 
 def _report(arguments: argparse.Namespace) -> int:

@@ -292,7 +292,8 @@ def test_several_currencies_are_named_beside_each_cost(one, report):
         (12.345, "12.3"),
         (0.5, "0.500"),
         (0.00012345, "0.000123"),
-        (1.5e-15, "0.000000000000"),
+        (1.5e-15, "1.50e-15"),
+        (1.5e20, "1.50e+20"),
     ],
 )
 def test_a_unit_cost_has_three_digits_however_little_it_is(value, text):

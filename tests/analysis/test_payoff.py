@@ -197,6 +197,46 @@ def test_one_request_is_enough_to_answer():
     assert found["savings_frac"].value == -0.5
 
 
+def test_of_one_request_no_cost_has_bounds():
+    found = estimate({"escalated": [True], "light_cost": [1.0], "heavy_cost": [10.0]})
+    bounded = {name for name, one in found.items() if one.low is not None}
+    # What was served is what always-heavy serves, however little that was.
+    assert bounded == {"escalation_rate", "audit_count", "quality_delta"}
+    assert found["always_heavy_cost"].value == 10.0
+    assert found["always_heavy_cost"].reason == found["cascade_cost"].reason == "one request has no spread"
+
+
+def test_one_escalated_request_does_not_say_what_they_cost(payoff_logs):
+    table = payoff_logs.whole(500, rate=1.0)
+    table["escalated"][:] = False
+    table["escalated"][7] = True
+    found = estimate(payoff_logs.audited(table))
+    assert found["break_even_mix"].value is not None
+    assert found["break_even_mix"].low is None
+    assert found["break_even_mix"].reason == found["heavy_cost_escalated"].reason.replace(
+        "one", "one escalated"
+    )
+    assert found["break_even_simple"].low is not None
+
+
+@pytest.mark.parametrize("size", [2, 3, 40])
+def test_no_cost_is_below_nothing(size):
+    """Two requests of very different cost have a wide interval; a cost of less than nothing is not in it."""
+    heavy = np.ones(size)
+    heavy[0] = 1000.0
+    found = estimate({"escalated": np.full(size, True), "light_cost": heavy, "heavy_cost": heavy})
+    costs = ("light_cost", "cascade_cost", "wasted_light_cost", "heavy_cost_escalated", "always_heavy_cost")
+    for name in costs:
+        assert 0 <= found[name].low < found[name].value < found[name].high, name
+    kept = {
+        "escalated": np.arange(size) == 0,
+        "audited": np.arange(size) > 0,
+        "audit_propensity": np.ones(size),
+    }
+    found = estimate(kept | {"light_cost": heavy, "heavy_cost": heavy[::-1]})
+    assert all((found[name].low or 0) >= 0 for name in (*costs, "audit_tax"))
+
+
 def test_savings_are_signed(payoff_logs):
     table = payoff_logs.whole(1000, rate=0.2)
     table["light_cost"] = table["heavy_cost"] * 1.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import xml.etree.ElementTree as ET
@@ -10,11 +11,13 @@ import xml.etree.ElementTree as ET
 import duckdb
 import numpy as np
 import pytest
+from rich.console import Console
 
 from gputrace import catalogue
 from gputrace.analysis.payoff import ColumnError, estimate
 from gputrace.analysis.payoff_json import to_json
 from gputrace.analysis.payoff_picture import page
+from gputrace.analysis.payoff_render import print_payoff
 from gputrace.analysis.payoff_reports import Asked, payoff_report
 from gputrace.analysis.survey import NoDataError
 
@@ -78,7 +81,9 @@ def test_parquet_is_read_like_csv(file, tmp_path):
 def test_the_parts_add_up_to_the_total(file):
     report = payoff_report(file, Asked())
     assert report.total.left_out == (1,)
-    assert "1 rows with 500 requests have too few audits" in report.total_verdict
+    assert report.total_verdict.endswith(
+        "(without draft / small-large: 500 requests, of which too few were audited or escalated)"
+    )
     found = report.total.estimates
     parts = [report.rows[0], report.rows[2]]
     assert report.total.requests == 1000
@@ -88,6 +93,29 @@ def test_the_parts_add_up_to_the_total(file):
         assert found[name].low < found[name].value < found[name].high, name
     whole = found["savings_abs"].value / found["always_heavy_cost"].value
     assert found["savings_frac"].value == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_dear_request_or_two_do_not_spoil_the_total(tmp_path, log, requests):
+    """Of 502, the last are of another feature, and dearer than all the others together."""
+    both = {
+        name: np.concatenate([only(log, "answer")[name], values[:requests]]) for name, values in log.items()
+    }
+    for name, value in {
+        "feature": "dear",
+        "escalated": True,
+        "audited": False,
+        "audit_propensity": 1.0,
+    }.items():
+        both[name] = both[name].astype("U6") if name == "feature" else both[name]
+        both[name][500:] = value
+    both["light_cost"][500:] = both["heavy_cost"][500:] = 10_000.0
+    report = payoff_report(write(tmp_path / "log.csv", both), Asked())
+    (answer, dear), total = report.rows, report.total
+    assert dear.feature == "dear"
+    assert report.total_verdict.startswith("pays: saves")
+    assert "(without dear / small-large: " in report.total_verdict
+    assert total.estimates["savings_frac"].half_width < 2 * answer.estimates["savings_frac"].half_width
 
 
 def test_the_total_covers_the_truth(payoff_logs):
@@ -134,7 +162,8 @@ def test_features_are_chosen_by_name(file):
     [
         ("escalated,light_cost\nTrue,1\n", "no column heavy_cost; it has escalated, light_cost"),
         ("escalated,light_cost,heavy_cost\n", "has no row"),
-        ("", "cannot be read"),
+        ("", "is empty"),
+        ("\n\n", "is empty"),
         ("escalated,light_cost,heavy_cost,cost_unit\n1,1,2,J\n1,1,2,USD\n", "costs in several units"),
     ],
 )
@@ -145,10 +174,10 @@ def test_a_table_that_is_no_log_says_why(tmp_path, text, says):
         payoff_report(path, Asked())
 
 
-def test_a_wrong_value_is_named_by_the_row_of_the_file(tmp_path):
+def test_a_wrong_value_is_named_by_the_line_of_the_file(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("feature,escalated,light_cost,heavy_cost\na,1,1,2\nb,1,1,2\na,1,1,\n")
-    with pytest.raises(ColumnError, match="column 'heavy_cost', row 2"):
+    with pytest.raises(ColumnError, match="column 'heavy_cost', line 4"):
         payoff_report(path, Asked())
 
 
@@ -297,6 +326,31 @@ def test_decisions_that_must_be_left_out_are_counted(folder):
     (row,) = payoff_report(path, Asked()).rows
     assert row.requests == 2
     assert row.excluded == {"audit_failed": 2, "no cost or time of a stage that ran": 1}
+
+
+def printed(report):
+    text = io.StringIO()
+    print_payoff(report, Console(file=text, width=200))
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("features", [1, 2, 9])
+def test_decisions_that_are_left_out_are_told_however_many_rows_there_are(folder, features):
+    left = {catalogue.ESCALATION_EXCLUDED: "audit_failed"}
+    events = []
+    for number in range(features):
+        name = {catalogue.FEATURE: f"f{number}"}
+        events += [
+            decision(f"{number}-1", "kept", **name),
+            decision(f"{number}-2", "kept", **name, **left),
+            decision(f"{number}-3", "kept", **name, **left),
+            decision(f"{number}-4", "kept", **name, **{catalogue.ESCALATION_EXCLUDED: "unsettled"}),
+        ]
+    events.append(decision("5", "kept", **{catalogue.FEATURE: "open"}, **left))
+    text = printed(payoff_report(folder(*events), Asked()))
+    for number in range(features):
+        assert f"f{number} / qa: left out are 2 (audit failed), 1 (unsettled)" in text
+    assert "open / qa: no decision can be used: 1 (audit failed)." in text
 
 
 def test_where_all_must_be_left_out_the_reason_is_said(folder):

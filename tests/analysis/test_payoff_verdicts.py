@@ -63,7 +63,25 @@ def test_the_sentence(saved, delta, expected):
 def test_a_loss_beyond_the_target_is_said():
     delta = Estimate(-0.05, -0.061, -0.039)
     assert said(SAVES, delta, target=0.02).endswith("but loses 5.0 pt ± 1.1, more than the 2.0 allowed")
-    assert said(SAVES, delta, target=0.04).endswith("loses 5.0 pt ± 1.1")
+    assert said(SAVES, delta, target=0.07).endswith(", loses 5.0 pt ± 1.1")
+
+
+@pytest.mark.parametrize(
+    ("delta", "expected"),
+    [
+        (Estimate(-0.058, -0.122, 0.006), ", loses 5.8 pt ± 6.4, and may lose more than the 2.0 allowed"),
+        (Estimate(0.01, -0.03, 0.05), ", gains 1.0 pt ± 4.0, and may lose more than the 2.0 allowed"),
+        (Estimate(-0.01, -0.021, 0.001), ", loses 1.0 pt ± 1.1, and may lose more than the 2.0 allowed"),
+        (
+            Estimate(0.0, -0.03, 0.03),
+            ", quality as always-heavy's ± 3.0 pt, and may lose more than the 2.0 allowed",
+        ),
+        (Estimate(-0.01, -0.019, -0.001), ", loses 1.0 pt ± 0.9"),
+        (Estimate(0.0, -0.01, 0.01), ", quality as always-heavy's ± 1.0 pt"),
+    ],
+)
+def test_a_loss_that_may_be_beyond_the_target_is_said(delta, expected):
+    assert said(SAVES, delta, target=0.02) == "pays: saves 22 % ± 4.0" + expected
 
 
 def test_where_everything_is_escalated_the_reason_is_plain():

@@ -117,6 +117,9 @@ def test_the_sweep_is_drawn(log, tmp_path, capsys):
         (["--overhead", "much"], "'much' is no cost of 0 or more"),
         (["--replicas", "1", "1.5", "2"], "'1.5' is no count of replicas"),
         (["--replicas", "1", "1", "2"], "--replicas and --replica-price need each other"),
+        (["--endpoint", "http://localhost:4318"], "--endpoint needs --watch"),
+        (["--export", "folder"], "--export needs --watch"),
+        (["--score", "correct"], "--score is for folders: the quality in "),
         (["--feature", "chat"], "has no feature chat; it has answer"),
     ],
 )
@@ -135,7 +138,7 @@ def test_wrong_arguments_are_named(log, capsys, arguments, says):
         (
             "log.csv",
             "escalated,light_cost,heavy_cost\n1,1,-2\n",
-            "column 'heavy_cost', row 0: it is negative",
+            "column 'heavy_cost', line 2: it is negative",
         ),
         ("log.jsonl", '{"resourceSpans":[]}\n', "holds no decision of a cascade"),
         ("log.jsonl", "", "is empty"),

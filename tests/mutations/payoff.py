@@ -18,10 +18,14 @@ CASCADES = ANALYSIS + "cascades.py"
 SEQUENCES = ANALYSIS + "sequences.py"
 SIGNAL = ANALYSIS + "signal.py"
 PROVISION = ANALYSIS + "provision.py"
+CSV = ANALYSIS + "csv.py"
+TABLES = ANALYSIS + "tables.py"
+VERDICTS = ANALYSIS + "verdicts.py"
 ESTIMATES = "tests/analysis/test_payoff.py::"
 SWEEPS = "tests/analysis/test_payoff_thresholds.py::"
 BOUNDS = "tests/analysis/test_payoff_intervals.py::"
 REPORTS = "tests/analysis/test_payoff_reports.py::"
+FILES = "tests/analysis/test_payoff_csv.py::"
 
 MUTATIONS = [
     Mutation(
@@ -185,5 +189,47 @@ MUTATIONS = [
         "        if self.heavy >= self.always_heavy:",
         "        if False:",
         "tests/analysis/test_payoff_verdicts.py::test_replicas_are_paid_whether_asked_or_not",
+    ),
+    Mutation(
+        "payoff: names in a CSV file are guessed as other types",
+        CSV,
+        "header=True, all_varchar=True",
+        "header=True",
+        FILES + "test_names_are_kept_as_they_are_written",
+    ),
+    Mutation(
+        "payoff: what is wrong in a CSV file is counted from the first row",
+        CSV,
+        "begin, rows = 1, -2",
+        "begin, rows = 0, -2",
+        FILES + "test_what_is_wrong_is_named_by_column_and_line",
+    ),
+    Mutation(
+        "payoff: a cost may be less than nothing",
+        COSTS,
+        "replace(cost, low=max(0.0, cost.low))",
+        "cost",
+        ESTIMATES + "test_no_cost_is_below_nothing",
+    ),
+    Mutation(
+        "payoff: two escalated requests are a part of the sum",
+        TOTALS,
+        "else log.size >= LEAST_AUDITS",
+        "else True",
+        REPORTS + "test_a_dear_request_or_two_do_not_spoil_the_total",
+    ),
+    Mutation(
+        "payoff: a loss that may be beyond the target is not said",
+        VERDICTS,
+        "    may = target_loss is not None and delta.low < -target_loss",
+        "    may = target_loss is not None and delta.value < -target_loss",
+        "tests/analysis/test_payoff_verdicts.py::test_a_loss_that_may_be_beyond_the_target_is_said",
+    ),
+    Mutation(
+        "payoff: audits that no column names are not missed",
+        TABLES,
+        "    refuse_forgotten_audits(table)\n",
+        "",
+        FILES + "test_audits_without_a_column_that_says_so_are_refused",
     ),
 ]
