@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from gputrace.simulate.demand import half_way_ns
+from gputrace.simulate.features import features
 from gputrace.simulate.plan import NS_PER_S
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _NAMESPACE = uuid.UUID("0a6f5c1e-3c43-4d4f-8a3e-3f5d9a3a7c11")
 _PER_HOUR = "2.40"
 _RAISED = "2.64"
+CURRENCY = "USD"
+_HOURS_A_MONTH = 730
 
 
 def instance_id(plan: Plan, process: int) -> str:
@@ -38,12 +41,22 @@ def write_prices(plan: Plan, path: Path) -> Path:
     return path
 
 
+def budgets(plan: Plan) -> dict[str, float]:
+    """Return what each feature may spend in a month, in the currency of the made-up prices.
+
+    An equal part of what the fleet costs: some features stay far below, and some go beyond.
+    """
+    named = [one.name for one in features(plan.features)]
+    fleet = plan.gpus * float(_PER_HOUR) * _HOURS_A_MONTH
+    return {name: round(fleet / len(named), 2) for name in named}
+
+
 def _row(plan: Plan, per_hour: str, from_ns: int | None) -> str:
     lines = [
         "[[price]]",
         f'name = "{plan.gpu_name}"',
         f"per_hour = {per_hour}",
-        'currency = "USD"',
+        f'currency = "{CURRENCY}"',
         'kind = "on_demand"',
         'source = "made up by gputrace simulate"',
         f'sku = "simulated-{per_hour}"',

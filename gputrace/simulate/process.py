@@ -143,6 +143,10 @@ class SimulatedProcess:
     def _count_more(self, shown: Snapshot) -> None:
         self._outcomes.show(shown)
         self._escalations.show(shown)
+        shown.budgets = [
+            ({catalogue.FEATURE: feature, catalogue.CURRENCY: made_up.CURRENCY}, per_month)
+            for feature, per_month in made_up.budgets(self._plan).items()
+        ]
 
     def _snapshot(self) -> Snapshot:
         shown = self._settler.snapshot()
