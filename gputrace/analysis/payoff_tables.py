@@ -110,7 +110,9 @@ def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
             return {name: plain(values) for name, values in relation.fetchnumpy().items()}
         return read_csv(connection, path, _literal(path))
     except duckdb.Error as error:
-        message = f"{path} cannot be read: {str(error).splitlines()[0]}"
+        lines = str(error).splitlines()
+        foreign = any("not utf-8" in line for line in lines)
+        message = f"{path} cannot be read: {'it is not UTF-8' if foreign else lines[0]}"
         raise NoDataError(message) from error
     finally:
         connection.close()

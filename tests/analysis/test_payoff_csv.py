@@ -14,6 +14,7 @@ from gputrace.analysis.payoff_json import to_json
 from gputrace.analysis.payoff_render import print_payoff
 from gputrace.analysis.payoff_reports import Asked, payoff_report
 from gputrace.analysis.payoff_tables import read_table
+from gputrace.analysis.survey import NoDataError
 
 NAMES = (
     "feature", "confidence", "threshold", "escalated", "audited", "audit_propensity", "light_cost",
@@ -207,3 +208,11 @@ def test_several_thresholds_are_not_said_to_be_one(write, several):
     print_payoff(payoff_report(write(lines), Asked()), Console(file=text, width=200))
     assert ("threshold: several, 0.4 last, in force" in text.getvalue()) is several
     assert ("threshold: 0.4 in force" in text.getvalue()) is not several
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_another_encoding_is_named(write, encoding):
+    path = write([line(number, feature="caf\xe9") for number in range(40)])
+    path.write_text(path.read_text(encoding="utf-8"), encoding=encoding)
+    with pytest.raises(NoDataError, match="it is not UTF-8"):
+        payoff_report(path, Asked())

@@ -198,10 +198,10 @@ MUTATIONS = [
         FILES + "test_names_are_kept_as_they_are_written",
     ),
     Mutation(
-        "payoff: what is wrong in a CSV file is counted from the first row",
+        "payoff: what is wrong in a CSV file is named by the line above",
         CSV,
-        "begin, rows = 1, -2",
-        "begin, rows = 0, -2",
+        "begin = lines.line_num + 1",
+        "begin = lines.line_num",
         FILES + "test_what_is_wrong_is_named_by_column_and_line",
     ),
     Mutation(
