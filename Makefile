@@ -109,14 +109,20 @@ test: $(VENV)/.all
 endif
 # They compare a program with itself under `gputrace run`, down to what its interpreter loads: coverage would be in the way.
 UNMEASURED := $(wildcard tests/cli/test_run*.py) tests/test_soak.py tests/test_cardinality_memory.py
+# They wait more than they compute.
+PROCESSES := tests/integration tests/integrations tests/demo tests/benchmarks tests/test_hardware_exports.py \
+  $(wildcard tests/cli/test_doctor*.py) tests/cli/test_agent.py
 HAS_ALL = $(filter all,$(GPUTRACE_REQUIRE))$(wildcard $(VENV)/.all)
 JUDGE = $(BIN)/coverage report; status=$$?; $(BIN)/python tests/coverage_gate.py && exit $$status
 REPORT = $(BIN)/coverage report --fail-under=0; echo 'Not judged: tests were skipped that GPUTRACE_REQUIRE=all would install for'
 test: $(VENV)/.dev ## every test that this machine can run, and the coverage they must reach (ARGS: some, without coverage)
 ifeq ($(ARGS),)
-	@$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(addprefix --ignore=,$(UNMEASURED))
-	$(BIN)/python -m pytest $(UNMEASURED)
+	@$(BIN)/coverage erase && mkdir -p build
+	@echo 'Tests of whole processes, beside the others: build/test-processes.log'
+	@{ $(BIN)/coverage run -m pytest $(PROCESSES) && $(BIN)/python -m pytest $(UNMEASURED); } \
+	    >build/test-processes.log 2>&1 & processes=$$!; \
+	  $(BIN)/coverage run -m pytest $(addprefix --ignore=,$(PROCESSES) $(UNMEASURED)); unit=$$?; \
+	  wait $$processes; whole=$$?; cat build/test-processes.log; [ $$unit = 0 ] && [ $$whole = 0 ]
 	@$(BIN)/coverage combine --quiet
 	@$(if $(HAS_ALL),$(JUDGE),$(REPORT))
 else
