@@ -133,8 +133,8 @@ MUTATIONS = [
     Mutation(
         "cardinality: a tenant's calls are counted under the tenant that came before",
         SERIES,
-        "        key = (_fields(billed), tenant, call.site.operation, account, status)\n",
-        "        key = (_fields(billed), call.site.operation, account, status)\n",
+        "        key = (_fields(billed), tenant, call.site.operation, account, estimated, status)\n",
+        "        key = (_fields(billed), call.site.operation, account, estimated, status)\n",
         OF_EXPORTS + "test_every_process_of_one_cap_gives_the_same_names",
     ),
     Mutation(

@@ -111,7 +111,7 @@ MUTATIONS = [
     Mutation(
         "ray: workers write where they happen to run",
         ENVIRONMENT,
-        '        settings["data_dir"] = told["folder"]',
+        '        chosen["data_dir"] = told["folder"]',
         "        pass",
         SET_UP + "test_workers_write_where_the_driver_would",
     ),
