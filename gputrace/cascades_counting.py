@@ -231,7 +231,8 @@ class Escalations:
                     catalogue.ESCALATION_POLICY: policy.name,
                     catalogue.STAGE: stage,
                 }
-                kept = {key: self._totals.kept(key, value) for key, value in given.items()}
+                # Shown anew each time: not counted as folded each time.
+                kept = {key: self._totals.names.cap.value(key, value) for key, value in given.items()}
                 rows.append((kept, threshold))
         return rows
 

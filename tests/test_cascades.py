@@ -293,6 +293,15 @@ def test_a_rule_that_raises_escalates_and_is_told_once(
     assert len(decisions(recorder)) == 2
 
 
+def test_a_threshold_whose_names_fold_is_not_counted_as_folded_at_every_look(recorder: Recorder) -> None:
+    made = [gputrace.Cascade(f"cascade-{number}", threshold=0.5) for number in range(230)]
+    shown = recorder.snapshot()
+    rows = shown.escalations[catalogue.ESCALATION_THRESHOLD.name]
+    assert any(of[catalogue.ESCALATION_CASCADE] == catalogue.OTHER for of, _ in rows)
+    assert (shown.folded, recorder.snapshot().folded) == (0, 0)
+    assert len(made) == 230
+
+
 def test_the_threshold_in_force_is_recorded_with_each_decision(
     cascade: gputrace.Cascade, recorder: Recorder, clock: VirtualClock
 ) -> None:
