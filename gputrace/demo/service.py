@@ -86,6 +86,8 @@ def create_service(models: Models, stopwatches: Mapping[str, Stopwatch], desk: D
         CASCADE,
         stages=("light", "heavy"),
         threshold=ESCALATE_BELOW,
+        # Audits hold nothing themselves either.
+        hold="none",
         audit_rate=AUDIT_RATE,
         seed=desk.seed,
     )
