@@ -56,10 +56,13 @@ class Member:
         self.tally_awaited = False
 
     def forget(self) -> None:
-        """Say that no batch will serve it, as when it was cancelled in a queue: its request waits no more."""
+        """Let its request and its cascade wait no more: its first batch is settled, or none will serve it."""
         if self.awaited and self.request is not None:
             self.awaited = False
             self.request.expected.pop()
+        if self.tally_awaited and self.tally is not None:
+            self.tally_awaited = False
+            self.tally.work.awaited.pop()
 
 
 def member() -> Member:

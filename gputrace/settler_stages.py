@@ -62,9 +62,6 @@ class Stages:
         for one in served.members:
             if one.tally is not None:
                 _timed(one.tally, followed)
-                if one.tally_awaited:
-                    one.tally_awaited = False
-                    one.tally.work.awaited.pop()
         for work in served.staged_work():
             work.awaited.pop()
 

@@ -134,6 +134,18 @@ def test_a_request_does_not_wait_for_an_item_that_no_batch_will_serve(recorder: 
     assert [call.operation for call in recorder.settled()] == ["GET /a"]
 
 
+def test_nor_does_the_cascade_that_it_is_in(recorder: Recorder) -> None:
+    cascade = gputrace.Cascade("answer", threshold=0.8)
+    with cascade.request(feature="a") as request, request.stage("small"):
+        left = gputrace.member()
+    request.escalate(0.9)
+    left.forget()
+    left.forget()
+    assert not request.awaited
+    recorder.settle()
+    assert [call.operation for call in recorder.settled()] == ["answer.small", "answer"]
+
+
 def test_a_batch_counts_once_and_its_members_each(recorder: Recorder, clock: VirtualClock) -> None:
     with gputrace.batch(members("a", "b", "a")):
         clock.advance(1)

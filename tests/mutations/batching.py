@@ -12,6 +12,13 @@ OF_BATCHES = "tests/test_batching.py::"
 OF_REQUESTS = "tests/test_requests.py::"
 MUTATIONS = [
     Mutation(
+        "cascades: wait for an item that no batch will serve",
+        BATCHING,
+        "            self.tally_awaited = False\n            self.tally.work.awaited.pop()",
+        "            pass",
+        OF_BATCHES + "test_nor_does_the_cascade_that_it_is_in",
+    ),
+    Mutation(
         "bentoml#2989: a batch is inside the request that started its thread",
         CALL,
         "    if call.root is not None and call.root.site.is_request:\n",
