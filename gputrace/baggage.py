@@ -241,7 +241,7 @@ def _sendable(policy: _Policy, scope: Scope | Call) -> dict[str, str]:
     entries = {}
     for name, field in policy.sent.items():
         value = getattr(scope.attribution, field)
-        if value is None:
+        if value is None or value.startswith(catalogue.RESERVED_PREFIX):
             continue
         if header.usable(value):
             entries[name] = value

@@ -40,7 +40,8 @@ def outgoing() -> dict[str, str]:
         billed = gputrace.current().attribution
         for name in _FIELDS:
             value = getattr(billed, name)
-            if value is not None:
+            # Names of gputrace's own, such as the feature of a batch that serves several, mean nothing there.
+            if value is not None and not value.startswith("__"):
                 carrier[name] = value
         for propagator in _PROPAGATORS:
             propagator.inject(carrier)

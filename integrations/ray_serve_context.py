@@ -90,13 +90,8 @@ def send(metadata: Any) -> None:
             return
         served = _served.get()
         own = {} if served is None else served.fields
-        # A stage or model that stands for the deployment stays with it; one that was named goes on. So do no
-        # names of gputrace's own, such as the feature of a batch that serves several.
-        carrier = {
-            name: value
-            for name, value in ray_context.outgoing().items()
-            if own.get(name) != value and not value.startswith("__")
-        }
+        # A stage or model that stands for the deployment stays with it; one that was named goes on.
+        carrier = {name: value for name, value in ray_context.outgoing().items() if own.get(name) != value}
         shares = () if served is None else served.shares
         members = tuple((_carrier_of(one.member), one.weight) for one in shares)
         setattr(metadata, ATTRIBUTE, Sent(carrier, members))

@@ -32,6 +32,22 @@ def test_every_field_travels() -> None:
     assert context_api.get_current() is before
 
 
+def test_names_of_gputraces_own_stay_here(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A batch that serves several features has none that another process could bill."""
+    del bench
+    members = []
+    for feature in ("search", "chat"):
+        with gputrace.attribute_to(feature=feature):
+            members.append(gputrace.member())
+    with gputrace.batch(members, model="bge"):
+        assert gputrace.current().feature == "__shared__"
+        assert outgoing() == {"model": "bge"}
+        headers: dict[str, str] = {}
+        gputrace.inject(headers)
+    assert "shared" not in str(headers)
+    assert caplog.messages == []
+
+
 def test_trace_and_baggage_travel_whatever_the_propagators(traced: Any) -> None:
     tracer = traced.provider.get_tracer("caller")
     with tracer.start_as_current_span("caller") as caller:

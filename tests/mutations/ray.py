@@ -17,6 +17,13 @@ CLUSTER = "tests/integrations/test_ray.py::"
 WORKERS = "tests/integrations/test_ray_worker.py::"
 MUTATIONS = [
     Mutation(
+        "ray: names of gputrace's own travel",
+        "integrations/ray_context.py",
+        'if value is not None and not value.startswith("__"):',
+        "if value is not None:",
+        "tests/integrations/test_ray_context.py::test_names_of_gputraces_own_stay_here",
+    ),
+    Mutation(
         "ray: the trace stays behind",
         CONTEXT,
         "            propagator.inject(carrier)",
