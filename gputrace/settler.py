@@ -126,8 +126,8 @@ class Settler:
             # Another settler may take over, and users' threads must find that one.
             cuda_capture.poll_here = None
         if self.hardware is not None and not self.hardware.closed:
-            self.counts.end()
             with self._state_lock:
+                self.counts.end()
                 self.hardware.close(self._clock(), self._charges.costs)
                 self.totals.lose(self.hardware.lost)
 
