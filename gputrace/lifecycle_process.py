@@ -153,13 +153,13 @@ class Process:
         if runtime is not None:
             runtime.settle(monotonic() + timeout)
 
-    def count_lost(self, spans_lost: int) -> None:
-        """Count spans that an exporter gave up on."""
+    def count_lost(self, refused: int) -> None:
+        """Count spans and log events that an exporter gave up on."""
         runtime = self.runtime
         if runtime is not None:
             with self._losing:
                 lost = runtime.settler.totals.lost
-                lost[EXPORT_FAILED] = lost.get(EXPORT_FAILED, 0) + spans_lost
+                lost[EXPORT_FAILED] = lost.get(EXPORT_FAILED, 0) + refused
 
     def stop(self, timeout: float) -> None:
         """Stop what runs; the lock is held."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.test_lifecycle_exit import failing_collector
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -315,6 +317,24 @@ def test_what_a_dead_collector_does_not_take_is_said_to_be_lost(run_python: Any)
         OTEL_EXPORTER_OTLP_LOGS_ENDPOINT="http://127.0.0.1:9/v1/logs",
     )
     assert "1 log event to" in result.stderr
+
+
+def test_decisions_that_a_collector_refuses_are_counted_while_the_program_runs(
+    run_python: Any, read_files: Any
+) -> None:
+    with failing_collector() as port:
+        run_python(
+            WORK
+            + """
+gputrace.configure(data_dir="data")
+serve(0.1)
+assert not gputrace.flush()
+serve(0.9)
+""",
+            OTEL_EXPORTER_OTLP_LOGS_ENDPOINT=f"http://127.0.0.1:{port}/v1/logs",
+        )
+    files = read_files(run_python.folder / "data")
+    assert files.total("gputrace.sdk.lost", reason="export_failed") == 1
 
 
 def test_a_flush_exports_them(run_python: Any, read_files: Any) -> None:

@@ -43,43 +43,41 @@ class Destination(NamedTuple):
     log_exporter: Callable[[], LogRecordExporter] | None = None
 
 
-class CountedSpanExporter(SpanExporter):
-    """Hands spans on and knows how many arrived.
+class CountedExporter:
+    """Hands batches on and knows how much of them arrived.
 
     Args:
-        make: Makes the exporter proper.
-        on_lost: Told how many spans the exporter refused.
+        make: Makes the exporter proper; anew in a forked child.
+        on_lost: Told how much the exporter refused.
 
     Attributes:
-        delivered: Spans that the exporter took.
-        refused: Spans that it did not.
+        delivered: Spans or records that the exporter took.
+        refused: Those that it did not.
     """
 
-    def __init__(self, make: Callable[[], SpanExporter], on_lost: Callable[[int], None]) -> None:
+    def __init__(self, make: Callable[[], Any], on_lost: Callable[[int], None]) -> None:
         self._make = make
         self._on_lost = on_lost
-        self._inner: SpanExporter | None = make()
-        self.delivered = 0
-        self.refused = 0
+        self._inner: Any = make()
+        self.delivered = self.refused = 0
 
     def reset(self) -> None:
         """Begin anew in a forked child."""
         self._inner = None
         self.delivered = self.refused = 0
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Export a batch."""
+    def _hand_on(self, batch: Sequence[Any], success: object) -> Any:
         if self._inner is None:
             self._inner = self._make()
-        result = SpanExportResult.FAILURE
+        result: Any = None
         try:
-            result = self._inner.export(spans)
+            result = self._inner.export(batch)
         finally:
-            if result is SpanExportResult.SUCCESS:
-                self.delivered += len(spans)
+            if result is success:
+                self.delivered += len(batch)
             else:
-                self.refused += len(spans)
-                self._on_lost(len(spans))
+                self.refused += len(batch)
+                self._on_lost(len(batch))
         return result
 
     def shutdown(self) -> None:
@@ -89,7 +87,16 @@ class CountedSpanExporter(SpanExporter):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Flush the exporter."""
-        return self._inner is None or self._inner.force_flush(timeout_millis)
+        return self._inner is None or bool(self._inner.force_flush(timeout_millis))
+
+
+class CountedSpanExporter(CountedExporter, SpanExporter):
+    """Hands spans on and knows how many arrived."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export a batch."""
+        result: SpanExportResult = self._hand_on(spans, SpanExportResult.SUCCESS)
+        return result
 
 
 class CountedMetricExporter(MetricExporter):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import (
@@ -12,6 +12,7 @@ from opentelemetry.sdk._logs.export import (
 )
 
 from gputrace.telemetry.closing import Closer
+from gputrace.telemetry.delivery import CountedExporter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,50 +26,13 @@ _QUEUE = 65_536
 _DELAY_MS = 1_000
 
 
-class CountedLogExporter(LogRecordExporter):
-    """Hands log records on and knows how many arrived.
-
-    Args:
-        make: Makes the exporter proper; anew in a forked child.
-
-    Attributes:
-        delivered: Records that the exporter took.
-        refused: Records that it did not.
-    """
-
-    def __init__(self, make: Callable[[], LogRecordExporter]) -> None:
-        self._make = make
-        # Its base class has no types.
-        self._inner: Any = make()
-        self.delivered = self.refused = 0
-
-    def reset(self) -> None:
-        """Begin anew in a forked child."""
-        self._inner = None
-        self.delivered = self.refused = 0
+class CountedLogExporter(CountedExporter, LogRecordExporter):
+    """Hands log records on and knows how many arrived."""
 
     def export(self, batch: Sequence[ReadableLogRecord]) -> LogRecordExportResult:
         """Export a batch."""
-        if self._inner is None:
-            self._inner = self._make()
-        result: LogRecordExportResult = LogRecordExportResult.FAILURE
-        try:
-            result = self._inner.export(batch)
-        finally:
-            if result is LogRecordExportResult.SUCCESS:
-                self.delivered += len(batch)
-            else:
-                self.refused += len(batch)
+        result: LogRecordExportResult = self._hand_on(batch, LogRecordExportResult.SUCCESS)
         return result
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Flush the exporter."""
-        return self._inner is None or bool(self._inner.force_flush(timeout_millis))
-
-    def shutdown(self) -> None:
-        """Shut the exporter down."""
-        if self._inner is not None:
-            self._inner.shutdown()
 
 
 class _CountedProcessor(BatchLogRecordProcessor):
@@ -90,10 +54,11 @@ class LogOutlet:
 
     Args:
         make: Makes the exporter proper.
+        on_lost: Told how many records the exporter refused.
     """
 
-    def __init__(self, make: Callable[[], LogRecordExporter]) -> None:
-        self.exporter = CountedLogExporter(make)
+    def __init__(self, make: Callable[[], LogRecordExporter], on_lost: Callable[[int], None]) -> None:
+        self.exporter = CountedLogExporter(make, on_lost)
         self.processor = _CountedProcessor(
             self.exporter, max_queue_size=_QUEUE, schedule_delay_millis=_DELAY_MS
         )
@@ -122,13 +87,19 @@ class OwnLogs:
     Args:
         makers: Make the exporters, by the name of their destination.
         resource: Whose records these are.
+        on_lost: Told how many records an exporter refused.
 
     Attributes:
         provider: The provider; never the global one, which others would log to.
     """
 
-    def __init__(self, makers: Mapping[str, Callable[[], LogRecordExporter]], resource: Resource) -> None:
-        self.outlets = {name: LogOutlet(make) for name, make in makers.items()}
+    def __init__(
+        self,
+        makers: Mapping[str, Callable[[], LogRecordExporter]],
+        resource: Resource,
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self.outlets = {name: LogOutlet(make, on_lost) for name, make in makers.items()}
         self.provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         for outlet in self.outlets.values():
             self.provider.add_log_record_processor(outlet.processor)

@@ -38,7 +38,7 @@ class OwnProviders:
         metrics: Whether a meter provider is missing.
         export_interval_s: Time between two exports of metrics, s.
         settle: Settles what has ended, within a number of seconds.
-        on_lost: Told how many spans an exporter refused.
+        on_lost: Told how many spans or log events an exporter refused.
 
     Attributes:
         tracer_provider: None where the program has one.
@@ -59,6 +59,7 @@ class OwnProviders:
         on_lost: Callable[[int], None],
     ) -> None:
         self._settling = SettlingProcessor(settle)
+        self._on_lost = on_lost
         self._span_outlets: dict[str, SpanOutlet] = {}
         self._metric_outlets: dict[str, MetricOutlet] = {}
         self._patience_s = {destination.name: destination.patience_s for destination in destinations}
@@ -126,7 +127,7 @@ class OwnProviders:
 
             # This may be a forked child by now.
             own = Resource({SERVICE_INSTANCE_ID: identity.instance_id()})
-            self.logs = OwnLogs(self._log_makers, self._resource.merge(own))
+            self.logs = OwnLogs(self._log_makers, self._resource.merge(own), self._on_lost)
             events.use(self.logs.provider)
 
     def flush(self, deadline: float, owes: Callable[[], bool]) -> bool:

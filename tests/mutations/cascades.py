@@ -386,8 +386,8 @@ MUTATIONS = [
     Mutation(
         "events: a child that has the first ones signs with its parent's name",
         PROVIDERS,
-        "self.logs = OwnLogs(self._log_makers, self._resource.merge(own))",
-        "self.logs = OwnLogs(self._log_makers, self._resource)",
+        "self.logs = OwnLogs(self._log_makers, self._resource.merge(own), self._on_lost)",
+        "self.logs = OwnLogs(self._log_makers, self._resource, self._on_lost)",
         IN_PROCESSES + "test_a_child_may_have_the_first_cascade",
     ),
     Mutation(

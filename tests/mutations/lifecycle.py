@@ -240,7 +240,7 @@ MUTATIONS = [
     Mutation(
         "exit: spans that were refused are not counted",
         DELIVERY,
-        "                self._on_lost(len(spans))",
+        "                self._on_lost(len(batch))",
         "                pass",
         OF_EXIT + "test_spans_that_an_exporter_gave_up_on_are_counted_while_the_program_runs",
     ),

@@ -19,8 +19,8 @@ MUTATIONS = [
     Mutation(
         "serve: the stage that stands for a deployment goes on to the next",
         CONTEXT,
-        "            if own.get(name) != value and not",
-        "            if not",
+        " if own.get(name) != value}",
+        "}",
         SERVE + "test_feature_and_tenant_are_equal_at_the_leaf_on_either_transport",
     ),
     Mutation(
