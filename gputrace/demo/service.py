@@ -86,7 +86,7 @@ def create_service(models: Models, stopwatches: Mapping[str, Stopwatch], desk: D
         CASCADE,
         stages=("light", "heavy"),
         threshold=ESCALATE_BELOW,
-        # Audits hold nothing themselves either.
+        # Stages and audits hold nothing themselves: the tracked calls inside them do.
         hold="none",
         audit_rate=AUDIT_RATE,
         seed=desk.seed,
@@ -120,14 +120,13 @@ def create_service(models: Models, stopwatches: Mapping[str, Stopwatch], desk: D
         async def audit() -> None:
             score(readers.heavy(pixels, desk.audits), "heavy")
 
-        # The stages hold nothing themselves: the tracked calls inside them do.
         with digits.request(feature=FORM_ENTRY) as request:
-            with request.stage("light", hold="none"):
+            with request.stage("light"):
                 reading = readers.light(pixels, stopwatch)
             correct = score(reading, "light")
             escalated = request.escalate(reading.confidence, audit=audit)
             if escalated:
-                with request.stage("heavy", hold="none"):
+                with request.stage("heavy"):
                     reading = readers.heavy(pixels, stopwatch)
                 score(reading, "heavy")
         desk.served.append(Served(number, light_correct=correct, escalated=escalated))
