@@ -109,6 +109,7 @@ class Batch:
         weights: By member; not negative, and not all zero.
         size: How many were given.
         charged: What was split so far, in 1/``SCALE`` ns by device.
+        following: Calls under it, its own included, that the settler follows.
     """
 
     def __init__(self, members: Sequence[Member], weights: Sequence[Fraction]) -> None:
@@ -123,6 +124,7 @@ class Batch:
         self._whole = sum(self.weights)
         self.charged: dict[object, int] = {}
         self._given: dict[object, list[int]] = {}
+        self.following = 0
         for request in self.requests():
             request.expected.append(None)
         for work in self.staged_work():

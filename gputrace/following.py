@@ -127,6 +127,7 @@ class Followed:
         "call",
         "charged",
         "dropped",
+        "ended",
         "first_ns",
         "held_ns",
         "known_ns",
@@ -153,6 +154,7 @@ class Followed:
         self.held_ns = 0
         self.waiting = 0
         self.dropped = 0
+        self.ended = False
         self.first_ns = 0
         self.last_ns = 0
         self.marks_seen = 0
@@ -167,6 +169,20 @@ class Followed:
         if self.marks_seen < self.dropped + len(call.marks):
             return False
         return all(lane.read >= self.marks_seen for lane in self.lanes)
+
+    def is_entered(self, *, more_wait: bool) -> bool:
+        """Tell whether the settler follows all that was begun inside a call that has ended.
+
+        What a timed call ended with is not settled before that instant is final, and what
+        was begun until then is followed by then. One that is not timed may have begun a call
+        and ended since the queue was drained.
+
+        Args:
+            more_wait: There are calls in the queue.
+        """
+        entered = self.ended or not more_wait or (bool(self.lanes) and not any(x.broken for x in self.lanes))
+        self.ended = True
+        return entered
 
     def forget_read_marks(self, seen: int, *, closed: bool) -> None:
         """Forget marks that were read, so that a long stream does not grow.

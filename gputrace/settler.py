@@ -262,7 +262,7 @@ class Settler:
             call = queue.popleft()
             followed = call.settled = Followed(call, self._last_ns)
             self.counts.accepted += 1
-            self._requests.opened(call)
+            self._requests.opened(followed)
             self._stages.opened(call)
             timer = call.timer
             if timer is None:
@@ -338,7 +338,7 @@ class Settler:
     def _finish(self, now_ns: int) -> None:
         still: list[Followed] = []
         for followed in self._followed:
-            if followed.is_settled():
+            if followed.is_settled() and followed.is_entered(more_wait=bool(self.queue)):
                 self._conclude(followed, now_ns)
             elif not self._abandon(followed, now_ns):
                 still.append(followed)

@@ -49,9 +49,12 @@ class Requests:
         self._bills: dict[Key, Bill] = {}
         self._members: dict[Key, int] = {}
 
-    def opened(self, call: Call) -> None:
+    @staticmethod
+    def opened(followed: Followed) -> None:
         """Take note of a call that the settler follows from here on."""
-        request = request_of(call)
+        if followed.batch is not None:
+            followed.batch.following += 1
+        request = request_of(followed.call)
         if request is not None:
             request.open += 1
 
@@ -76,9 +79,13 @@ class Requests:
         Returns:
             Whether it is a request, which is told later: when all inside it is settled.
         """
-        call = followed.call
+        call, batch = followed.call, followed.batch
         if call.site.is_batch:
-            self._batch_concluded(followed)
+            self._count_members(followed)
+        if batch is not None:
+            batch.following -= 1
+            if not batch.following:
+                self._served(batch)
         request = request_of(call)
         if request is None:
             return False
@@ -90,8 +97,8 @@ class Requests:
             request.calls += 1
         return False
 
-    def _batch_concluded(self, followed: Followed) -> None:
-        """Count the members of a batch; the requests that it served wait for it no longer."""
+    def _count_members(self, followed: Followed) -> None:
+        """Count the members of a batch."""
         call = followed.call
         served: Batch = call.batch
         for one in served.members:
@@ -108,10 +115,17 @@ class Requests:
             }
             key = tuple(self._totals.counted_as(catalogue.BATCH_MEMBERS, kept).items())
             self._members[key] = self._members.get(key, 0) + 1
+
+    @staticmethod
+    def _served(batch: Batch) -> None:
+        """Let those whom a batch served wait no longer: it is settled, and so are all calls under it."""
+        for one in batch.members:
             one.forget()
-        for request in served.requests():
+        for request in batch.requests():
             request.calls += 1
             request.expected.pop()
+        for work in batch.staged_work():
+            work.awaited.pop()
 
     def settled(self, now_ns: int) -> list[tuple[Followed, Measured]]:
         """Return the requests that are settled by now, with what is known of each, and count them."""

@@ -9,7 +9,6 @@ from gputrace import staged
 from gputrace.settler_requests import PATIENCE_NS
 
 if TYPE_CHECKING:
-    from gputrace.batching import Batch
     from gputrace.call import Call
     from gputrace.following import Followed
     from gputrace.staged import StagedWork, Tally
@@ -47,23 +46,16 @@ class Stages:
         if not staged.in_use:
             return
         call = followed.call
-        if call.site.is_batch:
-            self._batch_concluded(followed)
+        if followed.batch is not None:
+            for one in followed.batch.members:
+                if one.tally is not None:
+                    _timed(one.tally, followed)
         for tally in staged.around(staged.tally_of(call)):
             work = tally.work
             work.following -= 1
             _timed(tally, followed)
         if call.site.is_staged and not isinstance(call.staged, staged.Tally):
             self._ended.append((call.staged, now_ns))
-
-    @staticmethod
-    def _batch_concluded(followed: Followed) -> None:
-        served: Batch = followed.call.batch
-        for one in served.members:
-            if one.tally is not None:
-                _timed(one.tally, followed)
-        for work in served.staged_work():
-            work.awaited.pop()
 
     def settle(self, now_ns: int) -> None:
         """Take note of what is settled by now, or has taken too long."""

@@ -124,6 +124,24 @@ def test_a_member_that_has_ended_is_billed_and_told_when_its_batch_is_settled(
     assert (request.calls, request.charged_ns) == (1, 10)
 
 
+@pytest.mark.parametrize("hold", ["none", "steps"])
+def test_a_request_waits_for_all_that_its_batch_has_begun(
+    clock: VirtualClock, hold: str
+) -> None:
+    """The block is left at once; what it launched, on a stream of its own too, goes on."""
+    with VirtualGpu(1, clock) as gpu, Recorder(gpu.host_ns) as recorder:
+        gpu.init()
+        with gputrace.request("GET /a", feature="a") as request:
+            made = gputrace.member()
+        with gputrace.batch([made], hold=hold), gpu.stream(gpu.Stream()), gputrace.span("kernel"):
+            gpu.launch(6 * MS)
+        gpu.advance(2 * MS)
+        assert "GET /a" not in [call.operation for call in recorder.settled()]
+        gpu.advance(10 * MS)
+        assert [call.operation for call in recorder.settled()][-1] == "GET /a"
+        assert (request.calls, request.charged_ns) == (1, pytest.approx(6 * MS, abs=1_000))
+
+
 def test_a_request_does_not_wait_for_an_item_that_no_batch_will_serve(recorder: Recorder) -> None:
     with gputrace.request("GET /a", feature="a") as request:
         left = gputrace.member()

@@ -17,7 +17,7 @@ from gputrace.settler_charges import Charges
 from gputrace.testing import RecordedCall, Recorder, Stepper, VirtualClock, VirtualGpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 MARKS: dict[calls.Call, list[int]] = {}
 USER_CODE = (calls.enter, calls.leave, calls.suspend, calls.resume, calls._mark, calls.Call.__init__)
@@ -164,6 +164,78 @@ def test_the_user_goes_on_while_a_tick_stands_still(every: int) -> None:
         if inside:
             block.__exit__(None, None, None)
         assert_streamed_equals_offline(recorder)
+
+
+def request_of_one_call() -> Iterator[None]:
+    with gputrace.request("GET /a", feature="f"):
+        yield
+        with gputrace.span("inside"):
+            pass
+
+
+def batch_for_two_requests() -> Iterator[None]:
+    made = []
+    for feature in ("f", "g"):
+        with gputrace.request("GET /a", feature=feature):
+            made.append(gputrace.member())
+    with gputrace.batch(made, hold="none"):
+        yield
+        with gputrace.span("inside"):
+            pass
+
+
+def container_in_a_batch_for_two_requests() -> Iterator[None]:
+    made = []
+    for feature in ("f", "g"):
+        with gputrace.request("GET /a", feature=feature):
+            made.append(gputrace.member())
+    with gputrace.batch(made, hold="none"), gputrace.span("container", hold="none"):
+        yield
+        with gputrace.span("inside"):
+            pass
+
+
+def cascade_of_one_stage() -> Iterator[None]:
+    cascade = gputrace.Cascade("answer", threshold=0.5)
+    with cascade.request(feature="f") as request:
+        with request.stage("small"):
+            yield
+            with gputrace.span("inside"):
+                pass
+        request.escalate(0.9)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        request_of_one_call,
+        batch_for_two_requests,
+        container_in_a_batch_for_two_requests,
+        cascade_of_one_stage,
+    ],
+)
+def test_what_sums_up_others_is_told_after_all_of_them(work: Callable[[], Iterator[None]]) -> None:
+    """The rest of the work happens between two instructions of one tick, at each in turn."""
+    stop, finished = 0, False
+    while not finished:
+        with Recorder(VirtualClock(step_ns=7)) as recorder:
+            tick = Stepper(recorder.settler.tick, (Settler._settle_once, Settler._finish))
+            doing = work()
+            next(doing)
+            finished = not all(tick.step() for _ in range(stop + 1))
+            next(doing, None)
+            if not finished:
+                tick.finish()
+            for _ in range(3):
+                told = [call.operation for call in recorder.settled()]
+            assert told.index("inside") < told.index("answer" if "answer" in told else "GET /a"), stop
+            by_feature = {name for name, seconds in recorder.time_by().items() if seconds}
+            assert by_feature == ({"f", "g"} if "batch" in told else {"f"})
+            for event in recorder.events:
+                assert event.body["stages"][0]["time"] == recorder.time_by()["f"]
+            assert_streamed_equals_offline(recorder)
+        stop += 1
+    assert stop > 20
 
 
 def test_a_mark_that_was_taken_before_a_tick_and_arrives_while_it_reads() -> None:

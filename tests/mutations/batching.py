@@ -12,6 +12,20 @@ OF_BATCHES = "tests/test_batching.py::"
 OF_REQUESTS = "tests/test_requests.py::"
 MUTATIONS = [
     Mutation(
+        "batches: who was served waits for the batch alone, not for what it has begun",
+        REQUESTS,
+        "            if not batch.following:\n",
+        "            if call.site.is_batch:\n",
+        OF_BATCHES + "test_a_request_waits_for_all_that_its_batch_has_begun",
+    ),
+    Mutation(
+        "settling: a container is settled before what it began last is followed",
+        "gputrace/settler.py",
+        " and followed.is_entered(more_wait=bool(self.queue)):",
+        ":",
+        "tests/test_settler_interleavings.py::test_what_sums_up_others_is_told_after_all_of_them",
+    ),
+    Mutation(
         "cascades: wait for an item that no batch will serve",
         BATCHING,
         "            self.tally_awaited = False\n            self.tally.work.awaited.pop()",
