@@ -125,9 +125,7 @@ def test_a_member_that_has_ended_is_billed_and_told_when_its_batch_is_settled(
 
 
 @pytest.mark.parametrize("hold", ["none", "steps"])
-def test_a_request_waits_for_all_that_its_batch_has_begun(
-    clock: VirtualClock, hold: str
-) -> None:
+def test_a_request_waits_for_all_that_its_batch_has_begun(clock: VirtualClock, hold: str) -> None:
     """The block is left at once; what it launched, on a stream of its own too, goes on."""
     with VirtualGpu(1, clock) as gpu, Recorder(gpu.host_ns) as recorder:
         gpu.init()
