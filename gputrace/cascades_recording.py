@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from gputrace import cascades_counting, clocks, faults, ledger
 from gputrace.attribution import UNNAMED, enclosing_call, printable, scope_in_force, tolerated_fields
@@ -19,9 +19,6 @@ from gputrace.cascades_records import (
     enclosing_id,
 )
 from gputrace.outcomes import LONGEST_REQUEST_ID
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import SpanContext
 
 _RECORDING = faults.contained("record a decision")
 _RECORDED = "recorded"
@@ -83,8 +80,7 @@ def record_decision(  # noqa: PLR0913 - one argument a fact
     Returns:
         The identity of the request, for :func:`gputrace.score`.
     """
-    scope = scope_in_force()
-    call = enclosing_call(scope)
+    call = enclosing_call(scope_in_force())
     identity = _identity(request_id, None if call is None else call.id)
     counting = cascades_counting.ready()
     if counting is None:
@@ -97,76 +93,111 @@ def record_decision(  # noqa: PLR0913 - one argument a fact
                 "record_decision:no-cascade", "record_decision: a cascade must have a name; ignored"
             )
             return identity
-        span: SpanContext | None = None
-        if call is not None and call.span is not None:
-            span = call.span.get_span_context()
-        billed = UNNAMED if scope is None else scope.attribution
-        decision = ESCALATED if escalated else AUDITED if audited else KEPT
-        propensity = _propensity(decision, audit_propensity)
-        given = _amounts(
-            light_time=light_time,
-            heavy_time=heavy_time,
-            light_cost=light_cost,
-            heavy_cost=heavy_cost,
-            light_energy=light_energy,
-            heavy_energy=heavy_energy,
-        )
-        money = tolerated_fields({"currency": currency}, "record_decision").get("currency")
-        ran = decision != KEPT
-        light_stage, heavy_stage = _stages(stages)
-        sides = [(light_stage, "light")]
-        if ran:
-            sides.append((heavy_stage if escalated else AUDIT_STAGE, "heavy"))
         counting.decided(
-            Decided(
-                cascade=named["cascade"],
-                policy=named.get("policy", _RECORDED),
-                request_id=identity,
-                feature=named.get("feature", billed.feature),
-                status="ok",
-                at_ns=clocks.wall_ns(),
-                steps=(
-                    Step(
-                        as_scalar(confidence),
-                        as_number(threshold),
-                        bool(escalated),
-                        named.get("reason", _RECORDED),
+            _decided(
+                named,
+                identity,
+                _Sides(
+                    ESCALATED if escalated else AUDITED if audited else KEPT,
+                    *_stages(stages),
+                    tolerated_fields({"currency": currency}, "record_decision").get("currency"),
+                    _amounts(
+                        light_time=light_time,
+                        heavy_time=heavy_time,
+                        light_cost=light_cost,
+                        heavy_cost=heavy_cost,
+                        light_energy=light_energy,
+                        heavy_energy=heavy_energy,
                     ),
                 ),
-                surer=SURER[bool(higher_is_better)],
-                decision=decision,
-                drawn=decision == AUDITED,
-                propensity=propensity,
-                audit_reason=None,
-                excluded=PROPENSITY_UNKNOWN if propensity is None else None,
-                input_size=as_number(input_size),
-                light_stage=light_stage,
-                served_stage=heavy_stage if escalated else light_stage,
-                served_variant=None,
-                light=Spent(
-                    given["light_time"], given["light_cost"] if money else None, given["light_energy"]
+                step=Step(
+                    as_scalar(confidence),
+                    as_number(threshold),
+                    bool(escalated),
+                    named.get("reason", _RECORDED),
                 ),
-                heavy=Spent(
-                    given["heavy_time"], given["heavy_cost"] if money else None, given["heavy_energy"]
-                )
-                if ran
-                else None,
-                currency=money,
-                span=span,
-                stages=[
-                    (stage, round((given[f"{side}_time"] or 0.0) * _UNITS_PER_S), None)
-                    for stage, side in sides
-                    if given[f"{side}_time"] is not None
-                ],
-                paid=[
-                    (stage, money, cost)
-                    for stage, side in sides
-                    if money and (cost := given[f"{side}_cost"]) is not None
-                ],
-                enclosing_id=None if call is None else enclosing_id(call),
+                surer=SURER[bool(higher_is_better)],
+                propensity=audit_propensity,
+                input_size=as_number(input_size),
             )
         )
     return identity
+
+
+class _Sides(NamedTuple):
+    """The light and the heavy side of a decision, and what is known of each.
+
+    Attributes:
+        decision: Kept, escalated or audited.
+        light: Name of the light stage.
+        heavy: Name of the heavy one.
+        currency: Of the costs; None where none can be told.
+        amounts: Time, cost and energy by side, such as ``light_time``; None where not known.
+    """
+
+    decision: str
+    light: str
+    heavy: str
+    currency: str | None
+    amounts: dict[str, float | None]
+
+    def ran(self) -> list[tuple[str, str]]:
+        """Return the stages that ran, each with its side."""
+        ran = [(self.light, "light")]
+        if self.decision != KEPT:
+            ran.append((self.heavy if self.decision == ESCALATED else AUDIT_STAGE, "heavy"))
+        return ran
+
+    def spent(self, side: str) -> Spent:
+        """Return what a side came to."""
+        cost = self.amounts[f"{side}_cost"] if self.currency else None
+        return Spent(self.amounts[f"{side}_time"], cost, self.amounts[f"{side}_energy"])
+
+
+def _decided(  # noqa: PLR0913 - one argument a fact
+    named: dict[str, str],
+    identity: str,
+    sides: _Sides,
+    *,
+    step: Step,
+    surer: str,
+    propensity: float | None,
+    input_size: float | None,
+) -> Decided:
+    """Return the record of a decision that was made in the scope in force."""
+    scope = scope_in_force()
+    call = enclosing_call(scope)
+    decision, currency = sides.decision, sides.currency
+    known = _propensity(decision, propensity)
+    spent = [(stage, sides.spent(side)) for stage, side in sides.ran()]
+    return Decided(
+        cascade=named["cascade"],
+        policy=named.get("policy", _RECORDED),
+        request_id=identity,
+        feature=named.get("feature", (UNNAMED if scope is None else scope.attribution).feature),
+        status="ok",
+        at_ns=clocks.wall_ns(),
+        steps=(step,),
+        surer=surer,
+        decision=decision,
+        drawn=decision == AUDITED,
+        propensity=known,
+        audit_reason=None,
+        excluded=PROPENSITY_UNKNOWN if known is None else None,
+        input_size=input_size,
+        light_stage=sides.light,
+        served_stage=sides.heavy if decision == ESCALATED else sides.light,
+        served_variant=None,
+        light=sides.spent("light"),
+        heavy=None if decision == KEPT else sides.spent("heavy"),
+        currency=currency,
+        span=None if call is None or call.span is None else call.span.get_span_context(),
+        stages=[
+            (stage, round(one.time_s * _UNITS_PER_S), None) for stage, one in spent if one.time_s is not None
+        ],
+        paid=[(stage, currency, one.cost) for stage, one in spent if currency and one.cost is not None],
+        enclosing_id=None if call is None else enclosing_id(call),
+    )
 
 
 def _identity(given: Any, of_call: str | None) -> str:

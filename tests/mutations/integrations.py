@@ -45,8 +45,8 @@ MUTATIONS = [
     Mutation(
         "contrib 4251: background work is inside its request",
         REQUEST,
-        '            if last or kind == "http.response.pathsend":',
-        "            if False and last:",
+        "            if last:\n                self.end()",
+        "            if False:\n                self.end()",
         FASTAPI + "test_opentelemetry_python_contrib_4251",
     ),
     Mutation(
