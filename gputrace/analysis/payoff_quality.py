@@ -43,12 +43,18 @@ def quality(log: Log, tail: float) -> dict[str, Estimate]:
         "quality_cascade": grades.cascade,
         "quality_heavy": heavy,
         "quality_delta": delta,
-        "quality_retention": _retention(delta, heavy, grades.cascade),
+        "quality_retention": _retention(delta, heavy, grades),
     }
 
 
-def _retention(delta: Estimate, heavy: Estimate, served: Estimate) -> Estimate:
-    """Return served / (served - delta), whose two parts rest on different requests."""
+def _retention(delta: Estimate, heavy: Estimate, grades: _Grades) -> Estimate:
+    """Return served / (served - delta), whose two parts rest on different requests.
+
+    A ratio of means is biased by their noise. What is due to the answers that nobody saw is taken off, by
+    the second-order expansion (W. G. Cochran, Sampling Techniques, 1977, section 6.8): where all were seen,
+    the ratio stays what it is by definition.
+    """
+    served = grades.cascade
     if delta.value is None or heavy.value is None or served.value is None:
         unknown = next(one for one in (delta, heavy, served) if one.value is None)
         return absent(unknown.reason or "", unknown.n, unknown.needs)
@@ -60,12 +66,14 @@ def _retention(delta: Estimate, heavy: Estimate, served: Estimate) -> Estimate:
     if low is None or high is None or served.half_width is None or heavy.low is None:
         return replace(delta, value=value, low=None, high=None, method=method)
     level = heavy.value + delta.value
+    of_delta, of_served = (((high - low) / 2 / grades.z) ** 2, (served.half_width / grades.z) ** 2)
+    bias = grades.unseen_share * (level * of_delta + delta.value * of_served) / heavy.value**3
     # Where always-heavy would have been at either end, kept off the pole.
     least = max(1e-9, min(heavy.low, heavy.value))
     ends = [level / max(least, level - end) for end in (low, high)]
     moved = delta.value * served.half_width / heavy.value**2
     down, up = math.hypot(value - ends[0], moved), math.hypot(ends[1] - value, moved)
-    return replace(delta, value=value, low=value - down, high=value + up, method=method)
+    return replace(delta, value=value - bias, low=value - down, high=value + up, method=method)
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,11 @@ class _Grades:
     @property
     def z(self) -> float:
         return normal_quantile(self.tail)
+
+    @property
+    def unseen_share(self) -> float:
+        """Of the kept requests, those for which no grade of a heavy answer is known."""
+        return 1 - self.heavy.within(self.log.kept).count / max(1, int(self.log.kept.sum()))
 
     @property
     def kept_share(self) -> float:

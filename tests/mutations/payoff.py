@@ -29,6 +29,13 @@ FILES = "tests/analysis/test_payoff_csv.py::"
 
 MUTATIONS = [
     Mutation(
+        "payoff: retention keeps what noise adds to a ratio",
+        QUALITY,
+        "value=value - bias,",
+        "value=value,",
+        ESTIMATES + "test_retention_is_not_raised_by_the_noise_of_few_audits",
+    ),
+    Mutation(
         "payoff: audits all count alike",
         LOG,
         "np.where(self.audited, 1 / np.where(self.audited, self.propensity, 1), 0)",
