@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     Measured = dict[str, str | float]
     Key = tuple[tuple[str, str], ...]
 
-#: A request whose work goes on for longer after its end is told without the rest.
+#: A request whose work goes on for longer after its end is told without the rest. A simulation, in which all
+#: takes longer, is more patient.
 PATIENCE_NS = 30_000_000_000
 _UNITS_PER_HOUR = ledger.SCALE * 3_600 * 1_000_000_000
 _UNITS_PER_S = ledger.SCALE * 1_000_000_000

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gputrace import staged
-from gputrace.settler_requests import PATIENCE_NS
+from gputrace import settler_requests, staged
 
 if TYPE_CHECKING:
     from gputrace.call import Call
@@ -64,7 +63,7 @@ class Stages:
         waiting = []
         for work, ended_ns in self._ended:
             pending = bool(work.following or work.awaited)
-            patience_ns = PATIENCE_NS if pending else READINGS_NS if _is_unread(work) else 0
+            patience_ns = settler_requests.PATIENCE_NS if pending else READINGS_NS if _is_unread(work) else 0
             if now_ns - ended_ns < patience_ns:
                 waiting.append((work, ended_ns))
             else:

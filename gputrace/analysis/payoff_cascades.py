@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _ATTEMPTS = 3
+_NS_PER_S = 1_000_000_000
 _NO_COST = "no cost or time of a stage that ran"
 
 # A request is decided once; the same event in two copies of a file counts once, and the last score wins.
@@ -220,6 +221,7 @@ def _columns(  # noqa: PLR0913 - the parts of one record
         "light_label_propensity": _first_known(light, heavy),
         "heavy_label_propensity": _first_known(heavy, light),
         "input_size": numbers["input_size"],
+        "time": _floats(row["at_ns"] for row in rows) / _NS_PER_S,
     }
     return Decisions(feature, cascade, columns, unit, excluded, inverted, notes)
 

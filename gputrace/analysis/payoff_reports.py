@@ -127,7 +127,7 @@ def payoff_report(path: Path, asked: Asked, advance: Advance | None = None) -> P
             message = f"{path} has no feature {', '.join(missing)}; it has {', '.join(known)}."
             raise NoDataError(message)
         found = [one for one in found if one.feature in asked.features]
-    usable = [_reachable(one) for one in found if len(one.columns["escalated"])]
+    usable = [reachable(one) for one in found if len(one.columns["escalated"])]
     if not usable:
         reasons = ", ".join(sorted({reason for one in found for reason in one.excluded}))
         message = f"{path}: no decision can be used ({reasons})."
@@ -144,7 +144,7 @@ def payoff_report(path: Path, asked: Asked, advance: Advance | None = None) -> P
     return PayoffReport(str(path), asked, rows, total, said, tuple(notes))
 
 
-def _reachable(one: Decisions) -> Decisions:
+def reachable(one: Decisions) -> Decisions:
     """Take a few kept requests that no audit could have drawn for like the others, and say so.
 
     Under load audits are ruled out for some moments. Were they many, the estimators would rightly refuse.

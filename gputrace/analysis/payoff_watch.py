@@ -8,7 +8,7 @@ from gputrace import catalogue
 from gputrace.analysis.payoff_sequences import watched
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from gputrace.analysis.payoff_figures import Estimate
     from gputrace.analysis.payoff_reports import PayoffReport
@@ -17,40 +17,46 @@ if TYPE_CHECKING:
 AUDITS_NEEDED = "audits_needed"
 
 
+#: `service.name` of who publishes them.
+SERVICE_NAME = "gputrace-payoff"
+
+
 def gauge_rows(report: PayoffReport) -> list[tuple[dict[str, str], float]]:
     """Return the rows of ``gputrace.escalation.estimate``: attributes and value.
-
-    A quantity that the log cannot tell has no row, one without bounds only its value. Bounds are those of a
-    confidence sequence.
 
     Args:
         report: What `gputrace payoff` reports.
     """
     return [
-        (
-            {
-                catalogue.ESCALATION_CASCADE: row.cascade,
-                catalogue.FEATURE: row.feature,
-                catalogue.ESCALATION_QUANTITY: quantity,
-                catalogue.ESCALATION_BOUND: bound,
-            },
-            value,
-        )
+        found
         for row in report.rows
-        for quantity, estimate in row.estimates.items()
-        for bound, value in _bounds(estimate, report.asked.level)
-    ] + [
-        (
-            {
-                catalogue.ESCALATION_CASCADE: row.cascade,
-                catalogue.FEATURE: row.feature,
-                catalogue.ESCALATION_QUANTITY: AUDITS_NEEDED,
-                catalogue.ESCALATION_BOUND: "value",
-            },
-            float(max(one.needs or 0 for one in row.estimates.values())),
-        )
-        for row in report.rows
+        for found in rows_of(row.cascade, row.feature, row.estimates, report.asked.level)
     ]
+
+
+def rows_of(
+    cascade: str, feature: str, estimates: Mapping[str, Estimate], level: float
+) -> Iterator[tuple[dict[str, str], float]]:
+    """Yield those of one cascade and feature.
+
+    A quantity that the log cannot tell has no row, one without bounds only its value. Bounds are those of a
+    confidence sequence.
+
+    Args:
+        cascade: The cascade.
+        feature: The feature.
+        estimates: By name.
+        level: Confidence of the bounds.
+    """
+    of = {catalogue.ESCALATION_CASCADE: cascade, catalogue.FEATURE: feature}
+    needed = float(max(one.needs or 0 for one in estimates.values()))
+    for quantity, bounds in (
+        *((name, _bounds(one, level)) for name, one in estimates.items()),
+        (AUDITS_NEEDED, iter([("value", needed)])),
+    ):
+        for bound, value in bounds:
+            named = {catalogue.ESCALATION_QUANTITY: quantity, catalogue.ESCALATION_BOUND: bound}
+            yield {**of, **named}, value
 
 
 def _bounds(estimate: Estimate, level: float) -> Iterator[tuple[str, float]]:

@@ -11,7 +11,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from gputrace import catalogue, lifecycle_runtime, settings
 from gputrace.analysis.payoff_log import ColumnError
-from gputrace.analysis.payoff_watch import gauge_rows
+from gputrace.analysis.payoff_watch import SERVICE_NAME, gauge_rows
 from gputrace.analysis.survey import NoDataError
 from gputrace.telemetry.providers import OwnProviders
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from gputrace.analysis.payoff_reports import PayoffReport
 
-SERVICE_NAME = "gputrace-payoff"
 FAILED = 2
 # Metrics are exported when there are new ones, which is oftener.
 _EXPORT_INTERVAL_S = 300.0

@@ -97,7 +97,7 @@ _ANSWER = Ladder(
     later=0.7,
     light=Work("answer.small", "small-8b", "int8", 1.0),
     heavy=Work("answer.large", "large-70b", "fp8", 7.0),
-    audit_rate=0.05,
+    audit_rate=0.1,
     light_right=(0.25, 0.98),
     heavy_right=(0.8, 0.98),
 )
@@ -107,7 +107,7 @@ _SUMMARY = Ladder(
     later=0.65,
     light=Work("summary.small", "small-8b", "fp16", 1.5),
     heavy=Work("summary.large", "large-70b", "fp8", 9.0),
-    audit_rate=0.08,
+    audit_rate=0.15,
     light_right=(0.72, 0.95),
     heavy_right=(0.78, 0.95),
 )

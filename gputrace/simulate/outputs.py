@@ -29,11 +29,13 @@ class Outputs:
         folder: Files for ``gputrace report``; None for none.
         endpoint: Base URL of an OTLP/HTTP receiver.
         remote_write: URL of a Prometheus that takes remote write.
+        events: Where log events are kept besides, for who watches the cascades; None where ``folder`` does.
     """
 
     folder: Path | None = None
     endpoint: str | None = None
     remote_write: str | None = None
+    events: Path | None = None
 
     def check(self) -> None:
         """Refuse a folder in which there are files already.
@@ -60,6 +62,9 @@ class Outputs:
                     log_exporter=partial(file.log_exporter, self.folder, instance),
                 )
             )
+        if self.events is not None:
+            kept = partial(file.log_exporter, self.events, identity.instance_id)
+            found.append(Destination(str(self.events), None, None, log_exporter=kept))
         if self.endpoint is not None:
             found.append(
                 Destination(

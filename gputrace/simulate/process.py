@@ -19,6 +19,7 @@ from gputrace import (
     clocks,
     identity,
     outcomes,
+    settler_requests,
 )
 from gputrace.accounts import Totals
 from gputrace.costs import Costs
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
     from gputrace.accounts import Snapshot
     from gputrace.following import Followed
-    from gputrace.simulate.estimates import Rows
     from gputrace.simulate.plan import Plan
     from gputrace.simulate.service import Thresholds
     from gputrace.telemetry.collecting import Collected
@@ -55,6 +55,8 @@ SERVICE_NAME = "simulated-service"
 _LOOK_NS = 6_000_000
 #: A new series is shown as 0 first, and with its value so long after.
 _AFTER_ZERO_NS = 50_000_000
+#: What goes on after a request, such as its audit: the fewer requests are played, the longer each computes.
+_PATIENCE_NS = 3_600 * NS_PER_S
 
 
 class SimulatedProcess:
@@ -103,7 +105,8 @@ class SimulatedProcess:
             stack.callback(outcomes.record, outcomes.in_force())
             stack.callback(cascades_counting.record, cascades_counting.in_force())
             stack.callback(cascades_shadow.use, cascades_shadow.in_force())
-            stack.callback(_publish, cascades_counting.estimates, cascades_counting.thresholds)
+            stack.callback(_publish, cascades_counting.thresholds)
+            stack.callback(_wait_for, settler_requests.PATIENCE_NS)
             folder = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="gputrace-simulated-", dir=_in_memory())
             )
@@ -115,7 +118,8 @@ class SimulatedProcess:
             self._fleet.open()
             selection.choose()
             cascades_shadow.use(cascades_shadow.AtOnce())
-            _publish(self._service.estimates.rows, self._service.thresholds)
+            _publish(self._service.thresholds)
+            _wait_for(_PATIENCE_NS)
             self._assemble(folder)
             yield
 
@@ -253,8 +257,12 @@ def _split(wall_ns: int, held_ns: int, busy_ns: int, *, is_lost: bool) -> dict[s
     return {"charged": held_ns, "untracked": untracked_ns, "idle": wall_ns - held_ns - untracked_ns}
 
 
-def _publish(estimates: Callable[[], Rows], thresholds: Callable[[], Thresholds]) -> None:
-    cascades_counting.estimates, cascades_counting.thresholds = estimates, thresholds
+def _publish(thresholds: Callable[[], Thresholds]) -> None:
+    cascades_counting.thresholds = thresholds
+
+
+def _wait_for(patience_ns: int) -> None:
+    settler_requests.PATIENCE_NS = patience_ns
 
 
 def _restore(clock: object, queue: object, settling: bool, gpu: bool) -> None:  # noqa: FBT001

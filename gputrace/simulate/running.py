@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gputrace.exporters.remote_write import RemoteWriter
 from gputrace.prices_rows import PriceBookError
-from gputrace.simulate import made_up
+from gputrace.simulate import made_up, watching
 from gputrace.simulate.history import History
 from gputrace.simulate.plan import NS_PER_S, PlanError
 from gputrace.simulate.process import SimulatedProcess
@@ -70,6 +70,8 @@ def simulate(plan: Plan, outputs: Outputs, advance: Callable[[float], None] = la
     with tempfile.TemporaryDirectory(prefix="gputrace-prices-") as folder:
         if plan.prices is None:
             plan = replace(plan, prices=made_up.write_prices(plan, Path(folder) / "prices.toml"))
+        if outputs.folder is None:
+            outputs = replace(outputs, events=Path(folder) / "events")
         if plan.processes == 1:
             together: Iterator[tuple[Slice, ...]] = ((one,) for one in slices(plan, 0, outputs))
         else:
@@ -81,6 +83,9 @@ def simulate(plan: Plan, outputs: Outputs, advance: Callable[[float], None] = la
                 if one.truth is not None:
                     truth.add(one.truth)
             advance(min(1.0, (some[0].until_ns - plan.start_ns) / (plan.end_ns - plan.start_ns)))
+        for series in watching.watch(plan, outputs):
+            if writer is not None:
+                writer.send(series)
     return truth
 
 

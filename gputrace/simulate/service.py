@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import gputrace
 from gputrace.simulate.demand import CANCELLED, FAILS, OK, half_way_ns, longest_s
-from gputrace.simulate.estimates import Estimates
 from gputrace.simulate.plan import NS_PER_S
 from gputrace.simulate.scheduler import Signal, Until
 
@@ -51,9 +50,6 @@ class Service:
         scheduler: Runs it.
         demand: Its requests.
         truth: What it did is counted there.
-
-    Attributes:
-        estimates: What is known of its cascades.
     """
 
     def __init__(  # noqa: PLR0913 - what a service is made of
@@ -73,7 +69,6 @@ class Service:
         self._truth = truth
         self._cascades: dict[str, gputrace.Cascade] = {}
         self._audited_until_ns = 0
-        self.estimates = Estimates()
 
     # --- one request ------------------------------------------------------------
 
@@ -220,7 +215,6 @@ class Service:
                 audited, request_id = request.audited, request.id
             decision = "escalated" if escalated else "audited" if audited else "kept"
             self._truth.decisions[ladder.name, decision] += 1
-            self.estimates.decided(one, decision)
             self._later(lambda: self._judge(one, request_id, decision))
             # An audit begins when the answer is out, and takes the lane for as long as it runs.
             if audited:
