@@ -22,6 +22,20 @@ IN_PROMETHEUS = "tests/integration/test_simulated_history.py::"
 
 MUTATIONS = (
     Mutation(
+        "simulate: audits that compute longer than a request waits are left out",
+        PROCESS,
+        "            _wait_for(_PATIENCE_NS)\n",
+        "",
+        "tests/simulate/test_watching.py::test_long_audits_are_waited_for",
+    ),
+    Mutation(
+        "simulate: a watcher knows what is decided later",
+        "gputrace/simulate/watching.py",
+        '            known = one.columns["time"] <= at_ns / NS_PER_S\n',
+        '            known = one.columns["time"] > 0\n',
+        "tests/simulate/test_watching.py::test_it_begins_without_bounds_and_asks_for_audits",
+    ),
+    Mutation(
         "simulate: what is written is not marked",
         BY_HAND,
         "                catalogue.SIMULATED: True,\n",
