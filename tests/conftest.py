@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 SERVERS = ("prometheus", "promtool", "victoria-metrics")
 PROGRAMS = ("chromium",)
-MODULES = ("fastapi", "httpx", "ray", "sklearn", "torch", "uvicorn")
+MODULES = ("fastapi", "httpx", "ray", "sklearn", "torch", "transformers", "uvicorn")
 
 # What gputrace would contain in a user's program must fail its own tests, in their subprocesses too.
 os.environ["GPUTRACE_RAISE_FAULTS"] = "1"
