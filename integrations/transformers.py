@@ -104,7 +104,7 @@ def _generate(original: Function) -> Function:
 
 
 def _block(generation: Generation, members: Sequence[Any] | None) -> Any:
-    named = {"model": _unless_named(generation.name), "devices": generation.devices}
+    named: dict[str, Any] = {"model": _unless_named(generation.name), "devices": generation.devices}
     if members is None:
         return gputrace.span(generation.operation, **named)
     tokens = generation.real_tokens()
@@ -166,7 +166,7 @@ def _carried_by(streamer: Any) -> Function | None:
         return None
     billed = gputrace.current().attribution
     fields = (billed.feature, billed.tenant, billed.model, billed.variant, billed.stage)
-    return carry if all(field is None for field in fields) else None  # type: ignore[no-any-return]
+    return carry if all(field is None for field in fields) else None
 
 
 def _forward(original: Function) -> Function:

@@ -45,17 +45,18 @@ class Generation:
         self.prompt_width = 1 if self._is_encoder_decoder else self.width
         self._read_prompt({**given, **more})
 
+    _rows: int
+    _length: int
+
     def _read_prompt(self, given: Mapping[str, Any]) -> None:
-        name, inputs = next(
-            ((name, given[name]) for name in _INPUTS if given.get(name) is not None), (None, None)
-        )
-        self._rows, self._length = (1, 0) if inputs is None else (inputs.shape[0], inputs.shape[1])
+        name = next((name for name in _INPUTS if given.get(name) is not None), None)
+        self._rows, self._length = (1, 0) if name is None else given[name].shape[:2]
         # The answer repeats the prompt where it was given as tokens.
         repeats = name in {"inputs", "input_ids"} and not self._is_encoder_decoder
         self._repeated = self._length if repeats else min(1, self._length)
         if name == "inputs_embeds" and not self._is_encoder_decoder:
             self._repeated = 0
-        mask = given.get("attention_mask")
+        mask: Any = given.get("attention_mask")
         is_usable = mask is not None and tuple(mask.shape) == (self._rows, self._length)
         # Queued where it lies on a device; read once generate has waited for that anyway.
         self._real = mask.sum(1) if is_usable else None
