@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextvars import copy_context
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as context_api
@@ -38,7 +38,8 @@ class Arrived:
     """
 
     def __init__(self, model: str, given: Any) -> None:
-        self._context = copy_context()
+        # Whoever has loaded the model is not whom it serves.
+        self._context = Context()
         self.request, self._block = self._context.run(_opened, model, given)
 
     def end(self, response: Any, error: BaseException | None) -> None:
@@ -54,8 +55,6 @@ class Arrived:
 
 
 def _opened(model: str, given: Any) -> tuple[Request, gputrace.request]:
-    # Whoever has loaded the model is not whom it serves.
-    context_api.attach(context_api.Context())
     fields: dict[str, str] = {}
     with _READING:
         carried = _carried(given)
