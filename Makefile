@@ -96,12 +96,13 @@ INSTALL_TORCH = case '$(TORCH)' in \
 	@$(OLDEST_PIP) install -c constraints-oldest.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-# Model servers pin packages of their own, so that nothing of constraints.txt holds here.
+# Model servers pin packages of their own, so that nothing of constraints.txt holds here, and of the tools these alone fit.
+SERVE_TOOLS = hypothesis httpx pytest pytest-asyncio pytest-randomly pytest-timeout
 SERVED = 'bentoml>=1.4.40' 'litserve>=0.2.19' 'nvidia-pytriton>=0.7' 'tritonclient[grpc,http]>=2.60'
 .venv-serve/.made: pyproject.toml
 	@echo "Setting up .venv-serve with model servers"
 	@$(PYTHON) -m venv .venv-serve
-	@PYTHONWARNINGS='ignore:Editable installation' .venv-serve/bin/python $(QUIET_PIP) install -e '.[dev]' $(SERVED)
+	@PYTHONWARNINGS='ignore:Editable installation' .venv-serve/bin/python $(QUIET_PIP) install -e '.[fastapi]' $(SERVE_TOOLS) $(SERVED)
 	@touch $@
 
 # ---- what it is for
