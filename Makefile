@@ -166,7 +166,7 @@ types: $(VENV)/.dev ## mypy, strict
 	$(if $(wildcard tests/typing/*.py),$(MYPY) $(wildcard tests/typing/*.py))
 
 serve-check: .venv-serve/.made ## real model servers (Triton, LitServe, BentoML), in an environment of their own
-	@.venv-serve/bin/python -m pytest -m serve $(ARGS)
+	@.venv-serve/bin/python -m pytest -m serve tests/integrations $(ARGS)
 
 wheel-test: $(VENV)/.dev ## build the distributions, install them, import every module
 	$(BIN)/python -m pytest -m wheel tests/test_packaging.py $(ARGS)

@@ -59,10 +59,7 @@ def backends(home: Path, folder: Path) -> Path:
 
 
 def repository(folder: Path, output: Path) -> Path:
-    found = importlib.util.find_spec("gputrace")
-    assert found is not None
-    assert found.origin is not None
-    paths = [str(Path(found.origin).parent.parent), *sys.path]
+    paths = [path for path in sys.path if path]
     for name, (program, configuration) in triton_programs.MODELS.items():
         model = folder / "models" / name / "1" / "model.py"
         model.parent.mkdir(parents=True)
@@ -108,6 +105,8 @@ def server(tmp_path_factory: Any) -> Iterator[Triton]:
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": str(home.parent.parent / "nvidia_pytriton.libs"),
+        # The interpreter of a model looks for its packages where the first `python3` has them.
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "GPUTRACE_BAGGAGE_KEY": KEY,
     }
     with log.open("wb") as file:

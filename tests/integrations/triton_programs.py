@@ -6,8 +6,12 @@ What they recorded stands in a file when they are unloaded.
 from __future__ import annotations
 
 PROLOGUE = """
-import sys
+import site, sys
 sys.path[:0] = {paths!r}
+for path in {paths!r}:
+    if path.endswith("site-packages"):
+        # gputrace may be installed editable, which a file there says.
+        site.addsitedir(path)
 import json, os, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -16,8 +20,9 @@ from gputrace.integrations import triton
 
 
 def doubled(rows):
-    # Its own way to take an array knows numpy 1 alone.
-    return pb_utils.Tensor.from_dlpack("DOUBLED", rows * 2)
+    # This backend was built for numpy 1.
+    made = pb_utils.Tensor if np.__version__.startswith("1.") else pb_utils.Tensor.from_dlpack
+    return made("DOUBLED", rows * 2)
 """
 
 ENCODER = """

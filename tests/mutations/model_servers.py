@@ -6,6 +6,13 @@ from mutations import Mutation
 
 TORCH = "integrations/torch.py"
 TORCH_TESTS = "tests/integrations/test_torch.py::"
+GENERATE = "integrations/transformers.py"
+SHAPES = "integrations/transformers_shapes.py"
+CONTINUOUS = "integrations/transformers_continuous.py"
+TRANSFORMERS_TESTS = "tests/integrations/test_transformers.py::"
+TRITON = "integrations/triton.py"
+TRITON_REQUESTS = "integrations/triton_requests.py"
+TRITON_TESTS = "tests/integrations/test_triton.py::"
 MUTATIONS = [
     Mutation(
         "torch: a hook does something where a compiler traces it",
@@ -48,5 +55,96 @@ MUTATIONS = [
         "    return running is module or ",
         "    return running is module and ",
         TORCH_TESTS + "test_a_module_that_calls_itself_is_one_call",
+    ),
+    Mutation(
+        "transformers: padding is paid for by whoever has it",
+        SHAPES,
+        "        self._real = mask.sum(1) if is_usable else None",
+        "        self._real = None",
+        TRANSFORMERS_TESTS + "test_rows_are_split_by_real_tokens_and_padding_is_everybodys",
+    ),
+    Mutation(
+        "transformers: the last token of an answer is counted as computed",
+        SHAPES,
+        "        return max(0, new if self._is_encoder_decoder else new - 1)",
+        "        return max(0, new)",
+        TRANSFORMERS_TESTS + "test_generate_is_one_call_of_its_caller",
+    ),
+    Mutation(
+        "transformers: beams are not counted",
+        SHAPES,
+        "        self.width = max(beams, answers)",
+        "        self.width = 1",
+        TRANSFORMERS_TESTS + "test_rows_are_split_by_real_tokens_and_padding_is_everybodys",
+    ),
+    Mutation(
+        "transformers: an assistant is billed beside what it assists",
+        GENERATE,
+        "            block = _block(generation, None if nested else members)",
+        "            block = _block(generation, members)",
+        TRANSFORMERS_TESTS + "test_what_an_assistant_generates_is_inside",
+    ),
+    Mutation(
+        "transformers: a streamer's thread is billed to nobody",
+        GENERATE,
+        "        if carried is None:",
+        "        if True:",
+        TRANSFORMERS_TESTS + "test_a_streamer_carries_whose_it_is_into_the_thread",
+    ),
+    Mutation(
+        "transformers: a request in continuous batching is billed to whoever started the loop",
+        CONTINUOUS,
+        "                setattr(self, _WHOSE, Whose(gputrace.member()))",
+        "                pass",
+        TRANSFORMERS_TESTS + "test_continuous_batching_counts_what_was_computed_for_each_request",
+    ),
+    Mutation(
+        "transformers: what is computed again is not seen",
+        CONTINUOUS,
+        "                setattr(made, _WHOSE, getattr(self, _WHOSE))",
+        "                setattr(made, _WHOSE, Whose(getattr(self, _WHOSE).member))",
+        TRANSFORMERS_TESTS + "test_a_request_that_lost_its_cache_is_still_whose_it_was",
+    ),
+    Mutation(
+        "transformers: a request that never ran is waited for",
+        CONTINUOUS,
+        "            self.member.forget()",
+        "            pass",
+        TRANSFORMERS_TESTS + "test_a_request_that_never_ran_is_waited_for_no_longer",
+    ),
+    Mutation(
+        "triton: a parameter of the client's stands in for a header that arrived",
+        TRITON_REQUESTS,
+        '            found[key] = f"{found[key]},{value}" if key in found else value',
+        "            found[key] = value",
+        TRITON_TESTS + "test_nothing_is_believed_that_is_not_signed",
+    ),
+    Mutation(
+        "triton: requests are billed to whoever loaded the model",
+        TRITON_REQUESTS,
+        "        self._context = Context()",
+        "        self._context = __import__('contextvars').copy_context()",
+        TRITON_TESTS + "test_what_the_loading_process_is_billed_to_says_nothing_of_requests",
+    ),
+    Mutation(
+        "triton: one that is decoupled holds the device",
+        TRITON,
+        '            hold = "none"\n        has_rows',
+        "            pass\n        has_rows",
+        TRITON_TESTS + "test_one_that_is_decoupled_holds_nothing_itself",
+    ),
+    Mutation(
+        "triton: a request that is answered with an error has gone well",
+        TRITON_REQUESTS,
+        "        if error is None and response is not None and response.has_error():",
+        "        if False:",
+        TRITON_TESTS + "test_a_request_that_is_answered_with_an_error_is_one",
+    ),
+    Mutation(
+        "triton: rows weigh nothing",
+        TRITON_REQUESTS,
+        "        if has_rows:",
+        "        if False:",
+        TRITON_TESTS + "test_a_batch_is_split_by_rows",
     ),
 ]
