@@ -75,11 +75,11 @@ def serving(members: Iterable[Any]) -> Iterator[None]:
 def _generate(original: Function) -> Function:
     def tracked(model: Any, *args: Any, **kwargs: Any) -> Any:
         members, nested = _members.get(), _inside.get()
-        generation = None
+        generation = block = None
         with _READING:
             generation = Generation(original, model, args, kwargs)
             block = _block(generation, None if nested else members)
-        if generation is None:
+        if generation is None or block is None:
             return original(model, *args, **kwargs)
         token = _inside.set(True)
         try:
@@ -108,6 +108,9 @@ def _block(generation: Generation, members: Sequence[Any] | None) -> Any:
     if members is None:
         return gputrace.span(generation.operation, **named)
     tokens = generation.real_tokens()
+    if not any(tokens):
+        # Sounds and images have none.
+        tokens = [1] * len(tokens)
     if len(members) != len(tokens):
         faults.log_once(
             "transformers-members",

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _INPUTS = ("inputs", "input_ids", "inputs_embeds", "input_features", "pixel_values")
+_EMBEDDED = "inputs_embeds"
+#: Rows, and tokens in each.
+_DIMENSIONS = 2
 
 
 class Generation:
@@ -50,12 +53,15 @@ class Generation:
 
     def _read_prompt(self, given: Mapping[str, Any]) -> None:
         name = next((name for name in _INPUTS if given.get(name) is not None), None)
-        self._rows, self._length = (1, 0) if name is None else given[name].shape[:2]
-        # The answer repeats the prompt where it was given as tokens.
-        repeats = name in {"inputs", "input_ids"} and not self._is_encoder_decoder
-        self._repeated = self._length if repeats else min(1, self._length)
-        if name == "inputs_embeds" and not self._is_encoder_decoder:
-            self._repeated = 0
+        # Without any it begins with one token of its own.
+        self._rows, self._length = (1, 1) if name is None else given[name].shape[:2]
+        if name is not None and name != _EMBEDDED and len(given[name].shape) != _DIMENSIONS:
+            # Sounds and images are no tokens.
+            self._length = 0
+        # The answer repeats the prompt where that was given as tokens.
+        self._repeated = 0 if name == _EMBEDDED else self._length
+        if self._is_encoder_decoder:
+            self._repeated = 1
         mask: Any = given.get("attention_mask")
         is_usable = mask is not None and tuple(mask.shape) == (self._rows, self._length)
         # Queued where it lies on a device; read once generate has waited for that anyway.

@@ -157,6 +157,60 @@ def test_another_number_of_rows_is_shared_equally_and_said(
     assert "3 members for a generate of 2 rows" in caplog.text
 
 
+def test_embedded_prompts_are_not_repeated_in_the_answer(
+    timed: Any, transformers: Any, model: Any, prompts: Any
+) -> None:
+    rows, mask = prompts
+    embedded = model.get_input_embeddings()(rows)
+    advance = next(iter(model._forward_pre_hooks))
+    # It takes no ids the first time.
+    hook = model._forward_pre_hooks.pop(advance)
+    with gputrace.attribute_to(feature="chat"):
+        model.generate(inputs_embeds=embedded, attention_mask=mask, **EXACTLY)
+    model._forward_pre_hooks[advance] = hook
+    assert units(timed) == {("chat", "prefill"): 10, ("chat", "decode"): 2 * 3}
+
+
+def test_a_decoder_of_its_own_computes_the_whole_answer(bench: Any, transformers: Any) -> None:
+    import torch
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "vocab_size": 32}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = BartConfig(**layers, **heads, encoder_ffn_dim=16, decoder_ffn_dim=16)
+    summariser = BartForConditionalGeneration(config).eval()
+    with transformers.serving([member("chat"), member("search")]):
+        answers = summariser.generate(torch.full((2, 5), 7), num_beams=2, max_new_tokens=4, min_new_tokens=4)
+    assert units(bench) == {
+        # The encoder runs once, whatever the beams.
+        ("chat", "prefill"): 5,
+        ("search", "prefill"): 5,
+        ("chat", "decode"): 2 * (answers.shape[1] - 1),
+        ("search", "decode"): 2 * (answers.shape[1] - 1),
+    }
+
+
+def test_what_is_no_text_has_no_tokens_and_is_shared_equally(bench: Any) -> None:
+    import torch
+    from transformers import GenerationMixin
+
+    from gputrace.integrations import transformers as instrumentation, transformers_shapes
+
+    class Listener:
+        device = "cpu"
+        config = type("Config", (), {"is_encoder_decoder": True, "name_or_path": "/models/whisper-tiny/"})
+        generation_config = None
+
+    generation = transformers_shapes.Generation(
+        GenerationMixin.generate, Listener(), (torch.zeros(2, 80, 3_000),), {}
+    )
+    assert generation.real_tokens() == [0, 0]
+    assert generation.name == "whisper-tiny"
+    with instrumentation._block(generation, [member("chat"), member("search")]):
+        bench.time.advance(10)
+    assert charged_ns(bench) == {"chat": 5, "search": 5}
+
+
 def test_a_generate_that_raises_is_an_error(timed: Any, transformers: Any, model: Any, prompts: Any) -> None:
     with pytest.raises(ValueError, match="no_such_argument"):
         model.generate(prompts[0], no_such_argument=1)
