@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 #: What torch.compile leaves on a function, and what this package does.
-_MARKS_OF_FUNCTIONS = ("_torchdynamo_orig_callable", "_gputrace_named")
+_MARKS_OF_FUNCTIONS = frozenset({"_torchdynamo_orig_callable", "_gputrace_named"})
 
 
 def instrument(
@@ -67,9 +67,10 @@ def instrument(
 def _is_of_torch(target: Any) -> bool:
     # Where nobody has imported torch, it is none of its modules.
     kind = getattr(sys.modules.get("torch.nn"), "Module", None)
-    return kind is not None and (
-        isinstance(target, kind) or any(hasattr(target, mark) for mark in _MARKS_OF_FUNCTIONS)
-    )
+    if kind is None:
+        return False
+    # Not by hasattr, which some objects answer with yes whatever is asked.
+    return isinstance(target, kind) or not _MARKS_OF_FUNCTIONS.isdisjoint(getattr(target, "__dict__", ()))
 
 
 def instrument_ray(**settings: Any) -> None:

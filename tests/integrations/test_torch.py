@@ -238,6 +238,18 @@ def test_what_it_cannot_do_it_says() -> None:
         gputrace.instrument(3, model="m")
 
 
+def test_an_application_that_has_every_attribute_is_one() -> None:
+    class Application:
+        def __getattr__(self, name: str) -> Any:
+            if name in {"user_middleware", "build_middleware_stack"}:
+                raise AttributeError(name)
+            return self
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+    assert type(gputrace.instrument(Application())).__name__ == "RequestMiddleware"
+
+
 def test_an_application_needs_no_torch() -> None:
     source = (
         "import sys, gputrace\nasync def app(scope, receive, send): ...\n"
