@@ -67,7 +67,7 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 	@touch $@
 
 $(VENV)/.all: pyproject.toml $(VENV)/.demo
-	@echo "Installing Ray"
+	@echo "Installing Ray and Transformers"
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[all]'
 	@touch $@
 
