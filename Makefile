@@ -29,7 +29,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-oldest lint format types wheel-test mutants soak bench servers constraints clean \
+.PHONY: help demo test test-oldest serve-check lint format types wheel-test mutants soak bench servers constraints clean \
   gpu-there gpu-check gpu-check-wheels dashboards stack
 
 help: ## this list
@@ -67,7 +67,7 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 	@touch $@
 
 $(VENV)/.all: pyproject.toml $(VENV)/.demo
-	@echo "Installing Ray"
+	@echo "Installing Ray and Transformers"
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[all]'
 	@touch $@
 
@@ -94,6 +94,15 @@ INSTALL_TORCH = case '$(TORCH)' in \
 	@$(OLDEST_PYTHON) -m venv .venv-oldest
 	@$(OLDEST_PIP) install -c constraints-oldest.txt 'setuptools>=77'
 	@$(OLDEST_PIP) install -c constraints-oldest.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# Model servers pin packages of their own, so that nothing of constraints.txt holds here, and of the tools these alone fit.
+SERVE_TOOLS = hypothesis httpx pytest pytest-asyncio pytest-randomly pytest-timeout
+SERVED = 'bentoml>=1.4.40' 'litserve>=0.2.19' 'nvidia-pytriton>=0.7' 'tritonclient[grpc,http]>=2.60'
+.venv-serve/.made: pyproject.toml
+	@echo "Setting up .venv-serve with model servers"
+	@$(PYTHON) -m venv .venv-serve
+	@PYTHONWARNINGS='ignore:Editable installation' .venv-serve/bin/python $(QUIET_PIP) install -e '.[fastapi]' $(SERVE_TOOLS) $(SERVED)
 	@touch $@
 
 # ---- what it is for
@@ -156,6 +165,9 @@ types: $(VENV)/.dev ## mypy, strict
 	$(MYPY) -p gputrace
 	$(if $(wildcard tests/typing/*.py),$(MYPY) $(wildcard tests/typing/*.py))
 
+serve-check: .venv-serve/.made ## real model servers (Triton, LitServe, BentoML), in an environment of their own
+	@.venv-serve/bin/python -m pytest -m serve tests/integrations $(ARGS)
+
 wheel-test: $(VENV)/.dev ## build the distributions, install them, import every module
 	$(BIN)/python -m pytest -m wheel tests/test_packaging.py $(ARGS)
 
@@ -209,4 +221,4 @@ constraints: ## write the pins anew (ARGS=--upgrade: to the newest versions)
 	$(UV_COMPILE) --extra dev -c build/bounds.txt -o constraints-oldest.txt
 
 clean: ## remove environments, caches and builds
-	rm -rf $(VENV) .venv-oldest .venv-uv build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-serve .venv-uv build dist *.egg-info .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -28,7 +28,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 SERVERS = ("prometheus", "promtool", "victoria-metrics")
 PROGRAMS = ("chromium",)
-MODULES = ("fastapi", "httpx", "ray", "sklearn", "torch", "uvicorn")
+MODULES = ("fastapi", "httpx", "ray", "sklearn", "torch", "transformers", "uvicorn")
+# What `make serve-check` installs.
+SERVED = ("bentoml", "litserve", "pytriton", "tritonclient")
 
 # What gputrace would contain in a user's program must fail its own tests, in their subprocesses too.
 os.environ["GPUTRACE_RAISE_FAULTS"] = "1"
@@ -61,6 +63,8 @@ def missing(name: str) -> str | None:
         return None if program(name) else f"no {name} on PATH"
     if name in MODULES:
         return None if importlib.util.find_spec(name) else f"no module {name}: install gputrace[all]"
+    if name in SERVED:
+        return None if importlib.util.find_spec(name) else f"no module {name}: `make serve-check` installs it"
     if name == "shared":
         return None if SHARED.is_dir() else "no ../shared beside the checkout"
     if name == "gpu":

@@ -35,6 +35,7 @@ NOT_IN_CI = {
     "gpu-check": "needs a GPU; without one tests/benchmarks/ runs it and expects the failure",
     "gpu-check-wheels": "downloads what a machine with a GPU and without network lacks",
     "dashboards": "writes what a test compares with",
+    "serve-check": "installs model servers, which pin packages of their own",
     "mutants": "takes long: run for a change of what it breaks",
     "stack": "runs until it is interrupted",
 }
