@@ -30,7 +30,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-oldest serve-check lint format types wheel-test mutants soak bench servers constraints clean \
-  gpu-there gpu-check gpu-check-wheels dashboards stack
+  gpu-there gpu-check gpu-check-wheels dashboards stack render renderer
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -199,6 +199,24 @@ dashboards: $(VENV)/.dev ## write boards, rules and runbooks anew from the catal
 
 stack: ## a Prometheus with the rules that takes OTLP, without containers, until interrupted
 	@grafana/stack.sh build/stack
+
+RENDER ?= build/render
+export GPUTRACE_RENDER := $(abspath $(RENDER))
+export GPUTRACE_PICTURES ?= $(CURDIR)/build/boards
+render: $(VENV)/.all renderer ## draw every board over a week, empty, of one feature and of 200, into build/boards (a quarter of an hour)
+	$(BIN)/python -m pytest -m render tests/integration/test_rendered_history.py $(ARGS)
+
+renderer: $(RENDER)/.made ## what draws boards as Grafana does, and a Chromium (Debian), else say what to install
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || { echo 'Put chromium on PATH'; exit 1; }
+
+$(RENDER)/.made:
+	@if [ ! -d ../shared/tools/render ]; then echo 'No renderer: RENDER=folder with a render.mjs that takes --dashboard, --prometheus,'; \
+	  echo '  --from, --to, --scrape-interval, --out and --json, and has its node_modules'; exit 1; fi
+	@command -v npm >/dev/null || { echo 'Put node (20 or newer) and npm on PATH'; exit 1; }
+	@mkdir -p $(dir $(RENDER)) && cp -r ../shared/tools/render $(RENDER)
+	@cd $(RENDER) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
 
 servers: ## fetch the metric servers that integration tests talk to (Debian), else say what to install
 	@if [ -x ../shared/tools/get-servers ]; then ../shared/tools/get-servers $(GPUTRACE_SERVERS); \

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 SERVERS = ("prometheus", "promtool", "victoria-metrics")
-PROGRAMS = ("chromium",)
+RENDERER = Path(os.environ.get("GPUTRACE_RENDER", ROOT / "build" / "render"))
 MODULES = ("fastapi", "httpx", "ray", "sklearn", "torch", "transformers", "uvicorn")
 # What `make serve-check` installs.
 SERVED = ("bentoml", "litserve", "pytriton", "tritonclient")
@@ -59,8 +59,11 @@ def missing(name: str) -> str | None:
     """Why a test that needs `name` cannot run here, or None."""
     if name in SERVERS:
         return None if program(name) else f"no {name}: `make servers`, or put it on PATH"
-    if name in PROGRAMS:
-        return None if program(name) else f"no {name} on PATH"
+    if name == "render":
+        absent = [one for one in ("node", "chromium") if not shutil.which(one)]
+        if not (RENDERER / "node_modules").is_dir():
+            absent.append(f"renderer of dashboards in {RENDERER}")
+        return f"no {', no '.join(absent)}: `make renderer`" if absent else None
     if name in MODULES:
         return None if importlib.util.find_spec(name) else f"no module {name}: install gputrace[all]"
     if name in SERVED:
@@ -141,6 +144,13 @@ def shared() -> Path:
     """The folder of measured data beside the checkout."""
     need("shared")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def renderer() -> Path:
+    """The folder of what draws Grafana's dashboards: `make renderer`."""
+    need("render")
+    return RENDERER
 
 
 @pytest.fixture

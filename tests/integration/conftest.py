@@ -76,6 +76,52 @@ def running(command: list[str], url: str, ready: str, log: Path, flush: str = ""
             server.terminate()
 
 
+@contextlib.contextmanager
+def prometheus(  # noqa: PLR0913 - one argument a setting
+    program: str,
+    folder: Path,
+    port: int,
+    scraped: int | None = None,
+    data: Path | None = None,
+    *,
+    receives: bool = False,
+) -> Iterator[MetricServer]:
+    """A Prometheus that scrapes a port, reads blocks, or takes history by remote write."""
+    config: dict[str, Any] = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}}
+    if scraped is not None:
+        config["scrape_configs"] = [
+            {"job_name": "app", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
+        ]
+    if receives:
+        # History: all of a series comes at once, when other series are further already.
+        config["storage"] = {"tsdb": {"out_of_order_time_window": "400d"}}
+    (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+    command = [
+        program,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={data or folder / 'prometheus'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    if receives:
+        command += ["--web.enable-remote-write-receiver", "--storage.tsdb.retention.time=10y"]
+    url = f"http://127.0.0.1:{port}"
+    with running(command, url, "/-/ready", folder / "prometheus.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def history(
+    servers: Any, tmp_path_factory: pytest.TempPathFactory, unused_tcp_port_factory: Callable[[], int]
+) -> Iterator[Any]:
+    """Two hours of two GPUs in a Prometheus."""
+    # It starts servers with what is above.
+    from tests.integration.history import play
+
+    folder = tmp_path_factory.mktemp("history")
+    with prometheus(servers["prometheus"], folder, unused_tcp_port_factory(), receives=True) as server:
+        yield play(server, folder / "data", 2 * 3_600, gpus=2, step_s=60, requests=600)
+
+
 @pytest.fixture
 def start_prometheus(
     servers: Any, tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
@@ -84,29 +130,11 @@ def start_prometheus(
     `start_prometheus(receives=True)` takes history by remote write."""
     with contextlib.ExitStack() as stack:
 
-        def start(
-            scraped: int | None = None, data: Path | None = None, *, receives: bool = False
-        ) -> MetricServer:
+        def start(*given: Any, **options: Any) -> MetricServer:
             port = unused_tcp_port_factory()
-            config: dict[str, Any] = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}}
-            if scraped is not None:
-                config["scrape_configs"] = [
-                    {"job_name": "app", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
-                ]
-            if receives:
-                # History: all of a series comes at once, when other series are further already.
-                config["storage"] = {"tsdb": {"out_of_order_time_window": "400d"}}
-            (tmp_path / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
-            command = [
-                servers["prometheus"],
-                f"--config.file={tmp_path / 'prometheus.yml'}",
-                f"--storage.tsdb.path={data or tmp_path / 'prometheus'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ]
-            if receives:
-                command += ["--web.enable-remote-write-receiver", "--storage.tsdb.retention.time=10y"]
-            url = f"http://127.0.0.1:{port}"
-            return stack.enter_context(running(command, url, "/-/ready", tmp_path / "prometheus.log"))
+            return stack.enter_context(
+                prometheus(servers["prometheus"], tmp_path, port, *given, **options)
+            )
 
         yield start
 

@@ -8,19 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gputrace import catalogue
-from gputrace.analysis.reporting import spend_report
 from gputrace.grafana import spend_overview
-from gputrace.simulate.outputs import Outputs
-from gputrace.simulate.plan import INCIDENTS, Plan
-from gputrace.simulate.running import simulate
-from tests.grafana.recording import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from tests.integration.history import History
 
-START_S = 1_767_225_600
-# The rules look five minutes back; the range ends when everything is over.
+# Of two hours; it ends when everything is over.
 RANGE_S = 3 * 3600
 VALUES = {
     "$__range": f"{RANGE_S}s",
@@ -75,24 +68,14 @@ class Board:
         return {labels["gputrace_feature"]: value for labels, value in rows}
 
 
-@pytest.fixture
-def report(tmp_path: Path, start_prometheus: Callable[..., Any]) -> tuple[dict[str, Any], Board]:
-    """What the files of a simulation say, and the board over its history."""
-    prometheus = start_prometheus(receives=True)
-    incidents = frozenset(INCIDENTS) - {"price"}
-    plan = Plan(
-        START_S * 10**9, span_s=2 * 3600, gpus=2, processes=2, step_s=60, requests=600, incidents=incidents
-    )
-    simulate(plan, Outputs(tmp_path / "data", remote_write=prometheus.url))
-    end_s = START_S + RANGE_S
-    record(prometheus, START_S, end_s)
-    said = spend_report(tmp_path / "data", ("feature",), None, percentiles=False).to_json()
-    return said, Board(prometheus, end_s + 0.5)
+@pytest.fixture(scope="module")
+def board(history: History) -> Board:
+    return Board(history.server, history.range_s[1] + 0.5)
 
 
 @pytest.mark.requires("prometheus")
-def test_the_overview_shows_what_the_report_says(report: tuple[dict[str, Any], Board]) -> None:
-    said, board = report
+def test_the_overview_shows_what_the_report_says(history: History, board: Board) -> None:
+    said = history.report
     for title, panel in board.panels.items():
         for number, _ in enumerate(panel["targets"]):
             board.ask(title, number)
