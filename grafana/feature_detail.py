@@ -134,10 +134,10 @@ def _pieces(
         description,
         (
             Column(heading, label=label(attribute)),
-            Column("How many", pieces, unit=WHOLE, width=85),
-            Column(cost[0], ratio(cost[1], pieces), unit=SMALL_MONEY, width=85),
+            Column("Number", pieces, unit=WHOLE, width=90),
+            Column(cost[0], ratio(cost[1], pieces), unit=SMALL_MONEY, width=95),
         ),
-        sort="How many",
+        sort="Number",
         width=6 if source is recorded.OUTCOMES else 5,
         height=4,
         nothing=nothing,

@@ -222,8 +222,8 @@ def _each() -> Row:
 
     columns = (
         Column("Device", label="hw_id"),
-        Column("Kind", label="hw_name"),
-        Column("Used", ratio(hours(_USED), hours()), unit=SHARE, bar=True),
+        Column("Kind", label="hw_name", width=150),
+        Column("Used", ratio(hours(_USED), hours()), unit=SHARE, bar=True, width=170),
         Column("Idle", ratio(hours(_IDLE), hours()), unit=SHARE, steps=IDLE_STEPS),
         Column("Not read", ratio(hours(_UNKNOWN), hours()), unit=SHARE),
         Column("Idle, money", _SCOPE.total(recorded.DEVICE_COST, _IDLE, per=_ROW), unit=MONEY),

@@ -204,7 +204,10 @@ def _who() -> Row:
                 "Series of each metric",
                 "How many series Prometheus holds of each, over all processes. A service keeps to 1 500 "
                 "sets of attributes a metric.",
-                (Column("Metric", label="__name__"), Column("Series", series, unit=WHOLE, bar=True)),
+                (
+                    Column("Metric", label="__name__"),
+                    Column("Series", series, unit=WHOLE, bar=True, width=150),
+                ),
                 sort="Series",
                 width=8,
                 nothing="Nothing reports",
@@ -214,9 +217,9 @@ def _who() -> Row:
                 "One line a process. Versions that differ after a deploy are processes that were not "
                 "restarted.",
                 (
-                    Column("Service", label="job"),
+                    Column("Service", label="job", width=160),
                     Column("Process", label="instance"),
-                    Column("Version", label="gputrace_build_version"),
+                    Column("Version", label="gputrace_build_version", width=90),
                     Column(
                         "Reports",
                         f"count by ({labels(*unlabelled)}) ({_SCOPE.select(catalogue.BUILD_INFO)})",

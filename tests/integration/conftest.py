@@ -132,9 +132,7 @@ def start_prometheus(
 
         def start(*given: Any, **options: Any) -> MetricServer:
             port = unused_tcp_port_factory()
-            return stack.enter_context(
-                prometheus(servers["prometheus"], tmp_path, port, *given, **options)
-            )
+            return stack.enter_context(prometheus(servers["prometheus"], tmp_path, port, *given, **options))
 
         yield start
 

@@ -1,4 +1,4 @@
-"""Every board over a week, empty, of one feature and of two hundred: `make render`, which leaves the pictures."""
+"""Every board over a week, empty, of one feature and of 200: `make render`, which leaves the pictures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gputrace import catalogue
 from gputrace.grafana.output import boards
 from tests.integration.conftest import prometheus
 from tests.integration.history import START_S, History, play
@@ -17,9 +18,12 @@ from tests.integration.rendering import draw
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from tests.integration.conftest import MetricServer, Servers
     from tests.integration.rendering import Drawn
+
+    Serve = Callable[[], AbstractContextManager[tuple[MetricServer, Path]]]
 
 pytestmark = [
     pytest.mark.render,
@@ -53,7 +57,7 @@ def pictures() -> Path:
 @pytest.fixture(scope="module")
 def serve(
     servers: Servers, tmp_path_factory: pytest.TempPathFactory, unused_tcp_port_factory: Callable[[], int]
-) -> Callable[[], Iterator[tuple[MetricServer, Path]]]:
+) -> Serve:
     @contextmanager
     def served() -> Iterator[tuple[MetricServer, Path]]:
         folder = tmp_path_factory.mktemp("history")
@@ -66,7 +70,7 @@ def serve(
 
 
 @pytest.fixture(scope="module", params=[15, 60], ids=["every 15 s", "every 60 s"])
-def week(request: pytest.FixtureRequest, serve: Callable[[], Iterator[tuple[MetricServer, Path]]]) -> Iterator[History]:
+def week(request: pytest.FixtureRequest, serve: Serve) -> Iterator[History]:
     with serve() as (server, folder):
         yield play(server, folder, 7 * DAY_S, gpus=4, step_s=request.param, requests=20_000)
 
@@ -96,7 +100,7 @@ def test_spend_is_what_the_report_says(week: History, drawn: Callable[[str], Dra
     board, costs = drawn("gputrace-spend"), week.cost_by_feature()
     assert board.number("Spend in range (USD)") == pytest.approx(sum(costs.values()), rel=0.01)
     assert board.values("Share of spend (USD)") == pytest.approx(costs, rel=0.01)
-    states = {state: week.report["totals"][f"{state}_s"] for state in ("charged", "untracked", "idle", "unknown")}
+    states = {state: week.report["totals"][f"{state}_s"] for state in catalogue.DEVICE_STATES}
     idle = states["idle"] / sum(states.values())
     assert board.number("Idle share of the bill") == pytest.approx(idle, rel=0.01)
 
@@ -121,16 +125,12 @@ def test_escalation_is_what_was_decided(week: History, drawn: Callable[[str], Dr
 def test_an_empty_database_says_so_everywhere(
     start_prometheus: Callable[..., MetricServer], renderer: Path, tmp_path: Path, uid: str
 ) -> None:
-    board = draw(
-        renderer, start_prometheus().url, BOARDS[uid], (START_S, START_S + 6 * HOUR_S), tmp_path
-    )
+    board = draw(renderer, start_prometheus().url, BOARDS[uid], (START_S, START_S + 6 * HOUR_S), tmp_path)
     assert board.without_data() == set(board.panels)
 
 
 @pytest.mark.parametrize("features", [1, 200])
-def test_few_features_and_many(
-    serve: Callable[[], Iterator[tuple[MetricServer, Path]]], renderer: Path, pictures: Path, features: int
-) -> None:
+def test_few_features_and_many(serve: Serve, renderer: Path, pictures: Path, features: int) -> None:
     folder = pictures / f"features-{features}"
     folder.mkdir(exist_ok=True)
     with serve() as (server, data):
