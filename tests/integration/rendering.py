@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def draw(  # noqa: PLR0913 - one argument a setting
     source, picture, told = (folder / f"{board.uid}.{kind}" for kind in ("json", "png", "told.json"))
     source.write_text(board.to_json())
     command = ["node", "render.mjs", "--dashboard", source, "--prometheus", server]
-    command += ["--from", f"{range_s[0] * 1_000}", "--to", f"{range_s[1] * 1_000}"]
+    begin, end = (datetime.fromtimestamp(at_s, timezone.utc).isoformat() for at_s in range_s)
+    command += ["--from", begin, "--to", end]
     command += ["--scrape-interval", f"{every_s}", "--out", picture, "--json", told]
     done = subprocess.run(
         [str(word) for word in command],
