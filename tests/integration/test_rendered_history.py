@@ -44,7 +44,8 @@ WELL = {
     "Baggage that was not believed, an hour",
 }
 NOTHING_BEFORE = {"Against the range before", "Greatest increases (USD)", "Why spend changed (USD)"}
-FEW_AUDITS = {"Heavy alone (USD)", "A request costs less by", "Quality lost or gained"}
+FEW_AUDITS = {"Heavy alone (USD)", "A request costs less by"}
+CROWDED = {"Busy while it held a device alone"}
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +150,8 @@ def test_few_features_and_many(serve: Serve, renderer: Path, pictures: Path, fea
         history = play(server, data, 6 * HOUR_S, step_s=60, features=features, requests=4_000)
         for uid, board in BOARDS.items():
             found = draw(renderer, server.url, board, history.range_s, folder)
-            # One feature has no cascade perhaps, and no batch; many have all.
+            # One feature has no batch, say; many have all, and some device always several of them.
             if features > 1:
-                assert found.without_data() <= WELL | NOTHING_BEFORE | FEW_AUDITS, uid
+                assert found.without_data() <= WELL | NOTHING_BEFORE | FEW_AUDITS | CROWDED, uid
         costs = history.cost_by_feature()
         assert len(costs) == features
