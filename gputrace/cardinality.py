@@ -38,7 +38,7 @@ CLOSED = frozenset(
 )
 
 #: Features that no user can name: as good as declared, however many others there are.
-_ROWS_OF_OUR_OWN = frozenset({catalogue.NO_FEATURE, catalogue.SHARED, catalogue.OTHER})
+_ROWS_OF_OUR_OWN = frozenset({catalogue.NO_FEATURE, catalogue.SHARED, catalogue.OVERHEAD, catalogue.OTHER})
 
 Number = TypeVar("Number", int, float)
 

@@ -63,6 +63,7 @@ from gputrace.catalogue_attributes import (
     OTHER as OTHER,
     OUTCOME_NAME as OUTCOME_NAME,
     OUTCOME_VALUE as OUTCOME_VALUE,
+    OVERHEAD as OVERHEAD,
     PRICE_DATE as PRICE_DATE,
     PRICE_KIND as PRICE_KIND,
     PRICE_SKU as PRICE_SKU,

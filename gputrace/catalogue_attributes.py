@@ -74,6 +74,8 @@ BUILD_VERSION = "gputrace.build.version"
 
 NO_FEATURE = "__none__"
 SHARED = "__shared__"
+#: Steps of a model server that serve nobody: those that keep its ranks together.
+OVERHEAD = "__overhead__"
 OTHER = "__other__"
 RESERVED_PREFIX = "__"
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gputrace import catalogue, ledger
 from gputrace.prices_billing import Bill
+from gputrace.settler_steps import Steps
 
 if TYPE_CHECKING:
     from gputrace.accounts import Totals
@@ -38,10 +39,14 @@ class Requests:
 
     Args:
         totals: Caps the names of routes, and how many sets there are of them.
+
+    Attributes:
+        steps: The steps of model servers.
     """
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
+        self.steps = Steps()
         self._ended: list[tuple[Request, Followed, int]] = []
         self._counts: dict[tuple[Key, str], int] = {}
         self._calls: dict[Key, int] = {}
@@ -80,7 +85,7 @@ class Requests:
             Whether it is a request, which is told later: when all inside it is settled.
         """
         call, batch = followed.call, followed.batch
-        if call.site.is_batch:
+        if call.site.is_batch and call.batch.counts_members:
             self._count_members(followed)
         if batch is not None:
             batch.following -= 1
@@ -122,7 +127,7 @@ class Requests:
         for one in batch.members:
             one.forget()
         for request in batch.requests():
-            request.calls += 1
+            request.calls += batch.counted
             request.expected.pop()
         for work in batch.staged_work():
             work.awaited.pop()
