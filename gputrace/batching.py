@@ -171,6 +171,10 @@ class Batch:
             given[at] += part
         return list(zip(self.members, parts, strict=True))
 
+    def charged_by_member(self) -> list[int]:
+        """Return what each member was given so far on all devices together, in 1/``SCALE`` ns."""
+        return [sum(of_one) for of_one in zip(*self._given.values(), strict=True)] or [0] * len(self.members)
+
     def shares_ns(self, charged_ns: int) -> dict[Member, int]:
         """Split whole nanoseconds by largest remainder: the shares sum to them."""
         return apportion(charged_ns, dict(zip(self.members, self.weights, strict=True)))

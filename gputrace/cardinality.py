@@ -34,6 +34,9 @@ CLOSED = frozenset(
         catalogue.CURRENCY,
         catalogue.ENERGY_SOURCE,
         catalogue.ENERGY_SPLIT,
+        catalogue.STEP_PHASE,
+        catalogue.STEP_WEIGHTS,
+        catalogue.STEP_KIND,
     }
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gputrace import call as calls, catalogue, faults
@@ -9,7 +10,8 @@ from gputrace.attribution import Attribution, tolerated_fields
 from gputrace.batching import Batch, Member, as_member, site_of_batches
 from gputrace.call_blocks import OpenCalls
 from gputrace.call_site import HOLD_CALL
-from gputrace.steps_work import checked, covariates, weight, whole_weights
+from gputrace.steps_weights import NO_PRICES
+from gputrace.steps_work import checked, covariates, summed, whole_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from gputrace.call import Call
     from gputrace.requests import Request
+    from gputrace.steps_weights import Prices
     from gputrace.steps_work import Vector, Work
 
 _READING = faults.tolerated("the iterable of work given to gputrace.step")
@@ -33,18 +36,27 @@ class StepBatch(Batch):
 
     Attributes:
         served: The members as they were given, one that was given twice twice.
-        weighed: Whether the weights are those of the work; until then they are equal.
+        server: What is known of its model and device; None until the settler weighs it, and until
+            then all weights are equal.
+        prices: What its tokens cost.
+        taken: What the work of each of ``members`` takes, in the unit of the prices.
+        prompts: What of that its prompt tokens take.
         vectors: What of the work of each, in the order of ``served``, takes time; none where the
             work that was given cannot be used.
-        work: The work of each.
+        total: Their sum.
+        work: The work of each; none likewise.
     """
 
     def __init__(self, members: Sequence[Member], work: Sequence[Work] | None, *, counted: bool) -> None:
         self.served = members
         self.counted = counted
         self.counts_members = counted and work is not None
-        self.weighed = False
+        self.server: Any = None
+        self.prices = NO_PRICES
+        self.taken: list[float] = []
+        self.prompts: list[float] = []
         self.vectors: list[Vector] = []
+        self.total = summed(())
         self.work: Sequence[Work] = ()
         self._given_work = work
         unique = tuple(dict.fromkeys(members))
@@ -66,19 +78,30 @@ class StepBatch(Batch):
             return
         self.work = work
         self.vectors = [covariates(one, self.size) for one in work]
+        self.total = summed(self.vectors)
 
-    def weigh(self, theta: Vector) -> None:
+    def weigh(self, prices: Prices) -> None:
         """Set the weights, for good.
 
         Args:
-            theta: How long each of ``COEFFICIENTS`` takes, in any unit.
+            prices: What its tokens cost.
         """
-        self.read()
-        self.weighed = True
-        weights = dict.fromkeys(self.members, 0.0)
-        for one, x in zip(self.served, self.vectors, strict=bool(self.vectors)):
-            weights[one] += weight(theta, x)
-        self.weights = whole_weights(list(weights.values()))
+        if not self.work:
+            given = Counter(self.served)
+            self.weights = [given[one] for one in self.members]
+            return
+        self.prices = prices
+        fixed, prefill, decode, context, pairs = prices.theta
+        prompts, beyond = dict.fromkeys(self.members, 0.0), dict.fromkeys(self.members, 0.0)
+        for one, x, done in zip(self.served, self.vectors, self.work, strict=True):
+            # The fixed part is of both, by tokens.
+            of_prompt = done[0] / (done[0] + done[1]) if done[0] else 0.0
+            shared = fixed * x[0]
+            prompts[one] += shared * of_prompt + prefill * x[1] + pairs * x[4]
+            beyond[one] += shared * (1 - of_prompt) + decode * x[2] + context * x[3]
+        self.prompts = list(prompts.values())
+        self.taken = [one + other for one, other in zip(self.prompts, beyond.values(), strict=True)]
+        self.weights = whole_weights(self.taken)
 
 
 class step:  # noqa: N801 - used like a function

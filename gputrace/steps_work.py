@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, NamedTuple
 
+from gputrace import catalogue
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -30,7 +32,7 @@ class Work(NamedTuple):
 #: What a step's time is made of, in the order of every vector below: the fixed part of a step, of which
 #: each member bears an equal share; a prompt token; a token beyond the prompt; a token of context that such a
 #: token reads; a thousand pairs of a prompt token and what it attends to.
-COEFFICIENTS = ("fixed", "prefill", "decode", "context", "pairs")
+COEFFICIENTS = catalogue.STEP_COEFFICIENTS
 
 Vector = tuple[float, float, float, float, float]
 
@@ -73,17 +75,30 @@ def checked(work: Sequence[object], members: int) -> list[Work] | None:
 def _read(one: object) -> Work | None:
     if not isinstance(one, Work):
         return None
-    try:
-        # What counts tokens elsewhere may be a number of NumPy's.
-        read = Work(*map(operator.index, one))
-    except TypeError:
-        return None
+    read = one
+    if any(tokens.__class__ is not int for tokens in one):
+        try:
+            # What counts tokens elsewhere may be a number of NumPy's.
+            read = Work(*map(operator.index, one))
+        except TypeError:
+            return None
     return read if min(read) >= 0 and max(read) < _MOST and read.recomputed <= read.prefill else None
 
 
+def summed(vectors: Sequence[Vector]) -> Vector:
+    """Return the sum of some vectors."""
+    if not vectors:
+        return _NOTHING
+    one, two, three, four, five = map(sum, zip(*vectors, strict=True))
+    return (one, two, three, four, five)
+
+
+_NOTHING: Vector = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+
 def weight(theta: Vector, x: Vector) -> float:
-    """Return how long a member's work takes, in the unit of ``theta``."""
-    return sum(coefficient * much for coefficient, much in zip(theta, x, strict=True))
+    """Return how long work takes, in the unit of ``theta``."""
+    return theta[0] * x[0] + theta[1] * x[1] + theta[2] * x[2] + theta[3] * x[3] + theta[4] * x[4]
 
 
 #: The precision of weights: the largest of a step is this.
