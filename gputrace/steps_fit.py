@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SIZE = 5
 _UPPER = tuple((row, column) for row in range(_SIZE) for column in range(row, _SIZE))
 #: Below this, a column of the scaled equations is a sum of others.
-_SINGULAR = 1e-9
+_SINGULAR = 1e-6
 #: Steps of the solver; each tries one more unknown.
 _MOST_STEPS = 3 * _SIZE
 
@@ -113,9 +113,8 @@ class Sums:
         right = [self._right[at] * inverse[at] for at in range(_SIZE)]
         found = nonnegative(scaled, right, seen)
         theta = [found.get(at, 0.0) * inverse[at] for at in range(_SIZE)]
-        return Solution(
-            (theta[0], theta[1], theta[2], theta[3], theta[4]), self._sandwich(scaled, units, list(found))
-        )
+        covariance = self._sandwich(scaled, inverse, list(found))
+        return Solution((theta[0], theta[1], theta[2], theta[3], theta[4]), covariance)
 
     def _sandwich(self, scaled: Matrix, inverse: list[float], free: list[int]) -> Matrix:
         covariance = [[0.0] * _SIZE for _ in range(_SIZE)]

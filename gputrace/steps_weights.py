@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gputrace import catalogue
 from gputrace.steps_fit import Solution, Sums
-from gputrace.steps_work import COEFFICIENTS
+from gputrace.steps_work import COEFFICIENTS, weight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,8 +45,11 @@ _EVERY = 8
 MEMORY = 20_000
 #: They are forgotten in blocks of so many.
 _BLOCK = MEMORY // 10
-#: Steps that are looked at between two solutions.
-_PATIENCE = 64
+#: Steps that are looked at between two solutions, and before the first.
+_PATIENCE = 50
+_FIRST = LEAST_STEPS // 2
+#: A step that is farther off than by this part counts as if it were so far off.
+_FARTHEST = 1.0
 #: The latest residuals, of which the median is taken.
 _RECENT = 512
 
@@ -86,7 +89,7 @@ class Regime:
             None until something was.
     """
 
-    __slots__ = ("_blocks", "_candidate", "_residuals", "_seen", "_solved", "_version", "fit", "residual")
+    __slots__ = ("_blocks", "_candidate", "_looked", "_residuals", "_seen", "_version", "fit", "residual")
 
     def __init__(self) -> None:
         self.fit = Fit(0, None)
@@ -96,17 +99,20 @@ class Regime:
         self._begin()
 
     def _begin(self) -> None:
-        self._blocks: deque[tuple[int, Sums]] = deque([(self._seen, Sums())])
-        self._residuals: deque[float] = deque(maxlen=_RECENT)
+        self._looked = 0
         self._candidate: Solution | None = None
-        self._solved = 0
+        self._residuals: deque[float] = deque(maxlen=_RECENT)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._blocks: deque[tuple[int, Sums]] = deque([(self._seen, Sums())])
 
     @property
     def steps(self) -> int:
         """How many steps the fit is made of."""
         return sum(sums.steps for _, sums in self._blocks)
 
-    def learn(self, x: Sequence[float], took_s: float) -> None:
+    def learn(self, x: Vector, took_s: float) -> None:
         """Learn from a step.
 
         Args:
@@ -114,19 +120,22 @@ class Regime:
             took_s: How long it held its device.
         """
         self._seen += 1
-        if took_s <= 0 or (self.steps >= _ENOUGH and self._seen % _EVERY):
+        if took_s <= 0 or (self._looked >= _ENOUGH and self._seen % _EVERY):
             return
+        self._looked += 1
         self._forget()
-        scale, residual = took_s, None
-        if self._candidate is not None:
-            expected = sum(a * b for a, b in zip(self._candidate.theta, x, strict=True))
-            # Errors grow with the step. By what it should have taken, or the quick ones would count for more.
-            scale = min(max(expected, took_s / 2), took_s * 2)
-            residual = (took_s - expected) / scale
-            self._residuals.append(abs(took_s - expected) / expected if expected > 0 else 1.0)
+        # Errors grow with the step: by what it should have taken, since the quick ones would else count more.
+        residual = None
+        if self._candidate is None:
+            scale = weight(CONSTANTS, x)
+        else:
+            expected = weight(self._candidate.theta, x)
+            off = (took_s - expected) / expected if expected > 0 else _FARTHEST
+            self._residuals.append(abs(off))
+            residual = min(_FARTHEST, max(-_FARTHEST, off))
+            scale = max(expected, took_s / (1 + _FARTHEST))
         self._blocks[-1][1].add([one / scale for one in x], took_s / scale, residual)
-        self._solved += 1
-        if self._solved >= _PATIENCE:
+        if self._looked % _PATIENCE == 0:
             self._solve()
 
     def _forget(self) -> None:
@@ -136,13 +145,15 @@ class Regime:
             self._blocks.popleft()
 
     def _solve(self) -> None:
-        self._solved = 0
-        whole = Sums.total(sums for _, sums in self._blocks)
-        self._candidate = whole.solve()
-        if self._residuals:
-            self.residual = sorted(self._residuals)[len(self._residuals) // 2]
-        holds = self.residual is not None and self.residual <= WORST_RESIDUAL
-        if holds and whole.steps >= LEAST_STEPS:
+        if self._candidate is None:
+            if self._looked >= _FIRST:
+                self._candidate = Sums.total(sums for _, sums in self._blocks).solve()
+                # They were scaled by guess.
+                self._clear()
+            return
+        self._candidate = Sums.total(sums for _, sums in self._blocks).solve()
+        self.residual = sorted(self._residuals)[len(self._residuals) // 2]
+        if self._looked >= LEAST_STEPS and self.residual <= WORST_RESIDUAL:
             self._version += 1
             self.fit = Fit(self._version, self._candidate)
         elif self.fit.solution is not None:
@@ -179,7 +190,7 @@ class Weights:
     def __init__(self) -> None:
         self.regimes = tuple(Regime() for _ in catalogue.STEP_REGIMES)
 
-    def learn(self, x: Sequence[float], took_s: float) -> None:
+    def learn(self, x: Vector, took_s: float) -> None:
         """Learn from a step; see ``Regime.learn``."""
         self.regimes[regime_of(x[_PREFILL])].learn(x, took_s)
         self.regimes[-1].learn(x, took_s)
