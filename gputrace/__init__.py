@@ -15,12 +15,15 @@ from gputrace.lifecycle import configure, flush, shutdown
 from gputrace.logs import LoggingFilter
 from gputrace.outcomes import outcome
 from gputrace.requests import request
+from gputrace.steps import step
+from gputrace.steps_work import Work
 from gputrace.tracking import track
 from gputrace.tracking_blocks import span
 
 __all__ = [
     "Cascade",
     "LoggingFilter",
+    "Work",
     "attribute_to",
     "batch",
     "carry",
@@ -40,5 +43,6 @@ __all__ = [
     "score",
     "shutdown",
     "span",
+    "step",
     "track",
 ]

@@ -106,22 +106,29 @@ class Batch:
 
     Attributes:
         members: Each once; its weight is the sum of those under which it was given.
-        weights: By member; not negative, and not all zero.
+        weights: By member, whole numbers; not negative, and not all zero.
         size: How many were given.
+        counted: Its calls are counted, and those of the requests that it serves.
+        counts_members: Its members are.
         charged: What was split so far, in 1/``SCALE`` ns by device.
         following: Calls under it, its own included, that the settler follows.
     """
+
+    counted = True
+    counts_members = True
 
     def __init__(self, members: Sequence[Member], weights: Sequence[Fraction]) -> None:
         summed: dict[Member, Fraction] = {}
         for one, weight in zip(members, weights, strict=True):
             summed[one] = summed.get(one, Fraction(0)) + weight
-        self.size = len(members)
-        self.members = tuple(summed)
         # Whole numbers: splitting is done for every charge.
         scale = math.lcm(*(weight.denominator for weight in summed.values()))
-        self.weights = [int(weight * scale) for weight in summed.values()]
-        self._whole = sum(self.weights)
+        self._begin(len(members), tuple(summed), [int(weight * scale) for weight in summed.values()])
+
+    def _begin(self, size: int, members: tuple[Member, ...], weights: list[int]) -> None:
+        self.size = size
+        self.members = members
+        self.weights = weights
         self.charged: dict[object, int] = {}
         self._given: dict[object, list[int]] = {}
         self.following = 0
@@ -145,23 +152,28 @@ class Batch:
             device: The device that it was charged on.
             amount: 1/``SCALE`` ns.
         """
+        whole = sum(self.weights)
         charged = self.charged[device] = self.charged.get(device, 0) + amount
         given = self._given.setdefault(device, [0] * len(self.members))
         parts = [
-            max(0, charged * weight // self._whole - before)
+            max(0, charged * weight // whole - before)
             for weight, before in zip(self.weights, given, strict=True)
         ]
         rest = amount - sum(parts)
         # What rounding left goes to those that are furthest behind, in turn.
         behind = sorted(
             range(len(parts)),
-            key=lambda at: (given[at] + parts[at]) * self._whole - charged * self.weights[at],
+            key=lambda at: (given[at] + parts[at]) * whole - charged * self.weights[at],
         )
         for at in behind[:rest]:
             parts[at] += 1
         for at, part in enumerate(parts):
             given[at] += part
         return list(zip(self.members, parts, strict=True))
+
+    def charged_by_member(self) -> list[int]:
+        """Return what each member was given so far on all devices together, in 1/``SCALE`` ns."""
+        return [sum(of_one) for of_one in zip(*self._given.values(), strict=True)] or [0] * len(self.members)
 
     def shares_ns(self, charged_ns: int) -> dict[Member, int]:
         """Split whole nanoseconds by largest remainder: the shares sum to them."""
@@ -296,7 +308,7 @@ def members_and_weights(
     members: Iterable[Member | Request | None], weights: Iterable[float] | None
 ) -> tuple[list[Member], list[Fraction]]:
     """Return members and weights as they can be used; whatever is wrong is said once."""
-    read = [_as_member(one) for one in members] or [_NOBODY]
+    read = [as_member(one) for one in members] or [_NOBODY]
     equal = [Fraction(1)] * len(read)
     if weights is None:
         return read, equal
@@ -316,7 +328,8 @@ def members_and_weights(
     return read, equal
 
 
-def _as_member(given: Member | Request | None) -> Member:
+def as_member(given: Member | Request | None) -> Member:
+    """Return what a batch was given as a member; what is none counts as nobody, and is said once."""
     if isinstance(given, Member):
         return given
     if isinstance(given, Request):

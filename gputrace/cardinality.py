@@ -34,11 +34,14 @@ CLOSED = frozenset(
         catalogue.CURRENCY,
         catalogue.ENERGY_SOURCE,
         catalogue.ENERGY_SPLIT,
+        catalogue.STEP_PHASE,
+        catalogue.STEP_WEIGHTS,
+        catalogue.STEP_KIND,
     }
 )
 
 #: Features that no user can name: as good as declared, however many others there are.
-_ROWS_OF_OUR_OWN = frozenset({catalogue.NO_FEATURE, catalogue.SHARED, catalogue.OTHER})
+_ROWS_OF_OUR_OWN = frozenset({catalogue.NO_FEATURE, catalogue.SHARED, catalogue.OVERHEAD, catalogue.OTHER})
 
 Number = TypeVar("Number", int, float)
 

@@ -72,7 +72,7 @@ class CallSeries:
     def of_time(self, call: Call, account: Account, billed: Attribution, *, estimated: bool) -> Series:
         """Return the series under which a call's time on a device is counted."""
         remembered = self._remembered
-        tenant = self._tenant(billed) if self._with_tenant else None
+        tenant = self.tenant_shown(billed)
         key = (_fields(billed), tenant, call.site.operation, account, estimated)
         found = remembered.get(key)
         if found is None:
@@ -85,7 +85,7 @@ class CallSeries:
         """Return the series under which a finished call is counted, and how many values were folded."""
         remembered = self._remembered
         billed = call.attribution
-        tenant = self._tenant(billed) if self._with_tenant else None
+        tenant = self.tenant_shown(billed)
         estimated = account is not None and call.timer is not None and call.timer.estimated
         key = (_fields(billed), tenant, call.site.operation, account, estimated, status)
         found = remembered.get(key)
@@ -95,6 +95,10 @@ class CallSeries:
             found = self._found(catalogue.CALLS, attributes)
             _remember(remembered, key, found)
         return found
+
+    def tenant_shown(self, billed: Attribution) -> str | None:
+        """Return the tenant as metrics show it: None where nobody asked for tenants on them."""
+        return self._tenant(billed) if self._with_tenant else None
 
     def _tenant(self, attribution: Attribution) -> str | None:
         tenant = attribution.tenant
@@ -112,7 +116,7 @@ class CallSeries:
             catalogue.STAGE: attribution.stage,
         }
         attributes = {name: self.cap.value(name, value) for name, value in given.items() if value is not None}
-        tenant = self._tenant(attribution) if self._with_tenant else None
+        tenant = self.tenant_shown(attribution)
         if tenant is not None:
             attributes[catalogue.TENANT] = tenant
         if account is not None:

@@ -63,6 +63,7 @@ from gputrace.catalogue_attributes import (
     OTHER as OTHER,
     OUTCOME_NAME as OUTCOME_NAME,
     OUTCOME_VALUE as OUTCOME_VALUE,
+    OVERHEAD as OVERHEAD,
     PRICE_DATE as PRICE_DATE,
     PRICE_KIND as PRICE_KIND,
     PRICE_SKU as PRICE_SKU,
@@ -79,6 +80,16 @@ from gputrace.catalogue_attributes import (
     SIMULATED as SIMULATED,
     STAGE as STAGE,
     STATUS as STATUS,
+    STEP_COEFFICIENT as STEP_COEFFICIENT,
+    STEP_COEFFICIENTS as STEP_COEFFICIENTS,
+    STEP_KIND as STEP_KIND,
+    STEP_KINDS as STEP_KINDS,
+    STEP_PHASE as STEP_PHASE,
+    STEP_PHASES as STEP_PHASES,
+    STEP_REGIME as STEP_REGIME,
+    STEP_REGIMES as STEP_REGIMES,
+    STEP_WEIGHINGS as STEP_WEIGHINGS,
+    STEP_WEIGHTS as STEP_WEIGHTS,
     TENANT as TENANT,
     TIME_SOURCE as TIME_SOURCE,
     TIME_SOURCES as TIME_SOURCES,
@@ -116,6 +127,30 @@ from gputrace.catalogue_requests import (
     REQUEST_COST as REQUEST_COST,
     REQUEST_TIME as REQUEST_TIME,
     REQUESTS as REQUESTS,
+)
+from gputrace.catalogue_sdk import (
+    SDK_FAULTS as SDK_FAULTS,
+    SDK_FOLDED as SDK_FOLDED,
+    SDK_LOST as SDK_LOST,
+    SDK_QUEUE_LENGTH as SDK_QUEUE_LENGTH,
+    SDK_UNMEASURED as SDK_UNMEASURED,
+    SDK_UNPRICED_TIME as SDK_UNPRICED_TIME,
+    SDK_UNTRUSTED as SDK_UNTRUSTED,
+)
+from gputrace.catalogue_steps import (
+    STEP_CACHED_TIME as STEP_CACHED_TIME,
+    STEP_MEMBERS as STEP_MEMBERS,
+    STEP_METRICS as STEP_METRICS,
+    STEP_RECOMPUTED_TIME as STEP_RECOMPUTED_TIME,
+    STEP_SHARE_ERROR as STEP_SHARE_ERROR,
+    STEP_TIME as STEP_TIME,
+    STEP_TOKENS as STEP_TOKENS,
+    STEP_WEIGHT as STEP_WEIGHT,
+    STEP_WEIGHT_ERROR as STEP_WEIGHT_ERROR,
+    STEP_WEIGHT_RESIDUAL as STEP_WEIGHT_RESIDUAL,
+    STEP_WEIGHT_STEPS as STEP_WEIGHT_STEPS,
+    STEP_WEIGHT_VERSION as STEP_WEIGHT_VERSION,
+    STEPS as STEPS,
 )
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
@@ -287,63 +322,6 @@ CALL_DEVICE_TIME_HISTOGRAM = Metric(
     _CALL_FAMILY,
     "gputrace_call_device_time_seconds",
 )
-SDK_LOST = Metric(
-    "gputrace.sdk.lost",
-    Kind.COUNTER,
-    "{record}",
-    "Records that the SDK accepted and could not deliver, by reason.",
-    (LOSS_REASON,),
-    "gputrace_sdk_lost_total",
-)
-SDK_QUEUE_LENGTH = Metric(
-    "gputrace.sdk.queue.length",
-    Kind.GAUGE,
-    "{call}",
-    "Calls that are open or not settled yet.",
-    (),
-    "gputrace_sdk_queue_length",
-)
-SDK_UNMEASURED = Metric(
-    "gputrace.sdk.unmeasured",
-    Kind.COUNTER,
-    "{call}",
-    "Calls that touched a device and could not be timed, by reason.",
-    (LOSS_REASON,),
-    "gputrace_sdk_unmeasured_total",
-)
-SDK_UNPRICED_TIME = Metric(
-    "gputrace.sdk.unpriced.time",
-    Kind.COUNTER,
-    "s",
-    "Device time for which no price was in force: counted, and without a cost.",
-    _DEVICE_FAMILY,
-    "gputrace_sdk_unpriced_time_seconds_total",
-)
-SDK_FOLDED = Metric(
-    "gputrace.sdk.folded",
-    Kind.COUNTER,
-    "{value}",
-    "Attribute values that were folded into `__other__`.",
-    (),
-    "gputrace_sdk_folded_total",
-)
-SDK_UNTRUSTED = Metric(
-    "gputrace.sdk.untrusted",
-    Kind.COUNTER,
-    "{header}",
-    "Baggage headers of requests that held entries of gputrace and were not believed, by reason.",
-    (LOSS_REASON,),
-    "gputrace_sdk_untrusted_total",
-)
-SDK_FAULTS = Metric(
-    "gputrace.sdk.faults",
-    Kind.COUNTER,
-    "{fault}",
-    "Faults of gputrace itself that were kept out of the user's program.",
-    (),
-    "gputrace_sdk_faults_total",
-)
-
 METRICS = (
     FEATURE_TIME,
     FEATURE_COST,
@@ -369,6 +347,7 @@ METRICS = (
     REQUEST_TIME,
     REQUEST_COST,
     BATCH_MEMBERS,
+    *STEP_METRICS,
     OUTCOMES,
     UNITS,
     ESCALATION_REQUESTS,

@@ -69,11 +69,18 @@ PRICE_KIND = "gputrace.price.kind"
 PRICE_SOURCE = "gputrace.price.source"
 PRICE_DATE = "gputrace.price.date"
 BUILD_VERSION = "gputrace.build.version"
+STEP_COEFFICIENT = "gputrace.step.coefficient"
+STEP_PHASE = "gputrace.step.phase"
+STEP_REGIME = "gputrace.step.regime"
+STEP_WEIGHTS = "gputrace.step.weights"
+STEP_KIND = "gputrace.step.kind"
 
 # --- reserved values -------------------------------------------------------
 
 NO_FEATURE = "__none__"
 SHARED = "__shared__"
+#: Steps of a model server that serve nobody: those that keep its ranks together.
+OVERHEAD = "__overhead__"
 OTHER = "__other__"
 RESERVED_PREFIX = "__"
 
@@ -81,6 +88,12 @@ CALL_STATUSES = ("ok", "error", "cancelled")
 DEVICE_STATES = ("charged", "untracked", "idle", "unknown")
 ENERGY_SOURCES = ("counter", "power")
 ENERGY_SPLITS = ("idle_power", "estimated")
+STEP_COEFFICIENTS = ("fixed", "prefill", "decode", "context", "pairs")
+STEP_PHASES = ("prefill", "decode", "other")
+#: By prompt tokens of a step; and all steps together.
+STEP_REGIMES = ("0", "1-127", "128-511", "512+", "all")
+STEP_WEIGHINGS = ("fitted", "constants", "none")
+STEP_KINDS = ("prefill", "decode", "cached", "recomputed")
 TIME_SOURCES = ("cuda_event", "kernel", "host", "estimated", "unknown")
 
 
@@ -193,6 +206,27 @@ ATTRIBUTES = (
     Attribute(PRICE_KIND, "`on_demand`, `reserved`, `spot` or `amortised`."),
     Attribute(PRICE_SOURCE, "Where the price book has a price from."),
     Attribute(PRICE_DATE, "When its source said so, `YYYY-MM-DD`."),
+    Attribute(
+        STEP_COEFFICIENT,
+        "What a weight is of: a step (`fixed`, borne in equal parts), a prompt token (`prefill`), a token "
+        "beyond (`decode`), a token of `context` that those read, a thousand `pairs` of a prompt token and "
+        "what it attends to.",
+    ),
+    Attribute(
+        STEP_PHASE,
+        "Prompt tokens (`prefill`), tokens beyond (`decode`), or `other`: steps that serve nobody, or of "
+        "which nothing is known.",
+    ),
+    Attribute(STEP_REGIME, "Prompt tokens that a step computes: `0`, `1-127`, `128-511`, `512+`, or `all`."),
+    Attribute(
+        STEP_WEIGHTS,
+        "What a step was split with: `fitted` weights, documented `constants`, or `none`: in equal parts.",
+    ),
+    Attribute(
+        STEP_KIND,
+        "Tokens computed of a prompt (`prefill`), of those the ones `recomputed` after a preemption, "
+        "computed beyond (`decode`), or taken from the prefix cache (`cached`).",
+    ),
     Attribute(BUILD_VERSION, "Version of gputrace that the process runs."),
     Attribute(HW_ID, "Device: NVML UUID of a GPU, `<host>/<service.instance.id>` for the host stand-in."),
     Attribute(HW_NAME, "Product name of the device."),

@@ -161,6 +161,11 @@ class Followed:
         self.warned = False
         self.series: Series | None = None
 
+    @property
+    def counted(self) -> bool:
+        """Whether it is counted here: a step that several processes take is counted by one of them."""
+        return self.batch is None or self.batch.counted
+
     def is_settled(self) -> bool:
         """Tell whether the call was left, its span too, and nothing of it is still to be read or charged."""
         call = self.call

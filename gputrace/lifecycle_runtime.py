@@ -202,7 +202,7 @@ class Runtime:
     def _settled(self, followed: Followed, measured: dict[str, str | float]) -> None:
         self.on_settled()
         call = followed.call
-        if followed.series is not None:
+        if followed.series is not None and followed.counted:
             device_time = measured.get(catalogue.CALL_DEVICE_TIME)
             with _RECORDING:
                 self._record(

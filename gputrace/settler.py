@@ -359,7 +359,7 @@ class Settler:
         self._stages.concluded(followed, now_ns)
         followed.release(call.marks)
         series = followed.series = self.totals.call_series(call, account, call.status or "ok")
-        self.totals.calls[series] += 1
+        self.totals.calls[series] += followed.counted
         self.counts.concluded += 1
         call.settled = None
         if self._requests.concluded(followed, now_ns):

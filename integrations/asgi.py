@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import trace as trace_api
-
 import gputrace
 from gputrace import faults
 from gputrace.integrations import asgi_routes
@@ -62,12 +60,11 @@ class RequestMiddleware:
             await self._handle(scope, receive, send)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        around = trace_api.get_current_span()
         with gputrace.request(method_of(scope)) as request:
             handling = None
             with _OPENING:
                 asgi_routes.watch()
-                handling = Handling(request, scope, self.options, around)
+                handling = Handling(request, scope, self.options)
             if handling is None:
                 await self.app(scope, receive, send)
                 return

@@ -47,6 +47,7 @@ LEVELS: tuple[frozenset[str], ...] = (
             "settler",
             "staged",
             "stepping",
+            "steps",
             "tracking",
         }
     ),

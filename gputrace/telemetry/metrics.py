@@ -39,6 +39,7 @@ _OF_REQUESTS = (
     catalogue.REQUEST_TIME,
     catalogue.REQUEST_COST,
     catalogue.BATCH_MEMBERS,
+    *catalogue.STEP_METRICS,
 )
 _OF_ESCALATIONS = (
     catalogue.ESCALATION_REQUESTS,

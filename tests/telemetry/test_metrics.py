@@ -291,8 +291,8 @@ def scenario():
 
 
 # These come with energy readings and several processes on a device.
-#: What comes from reading GPUs: tests/test_hardware_exports.py.
-LATER = set(instruments._OF_READINGS)
+#: What comes from reading GPUs: tests/test_hardware_exports.py; and from steps: tests/test_settler_steps.py.
+LATER = {*instruments._OF_READINGS, *catalogue.STEP_METRICS}
 ESTIMATE = {
     "gputrace.escalation.cascade": "answer",
     "gputrace.feature": "f",

@@ -1,0 +1,113 @@
+"""What the members of a step do in it, and what of that takes time on the device."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, NamedTuple
+
+from gputrace import catalogue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Work(NamedTuple):
+    """What one member does in one step of a model server, in tokens.
+
+    Attributes:
+        prefill: Tokens of the prompt that are computed, recomputed ones included.
+        decode: Tokens computed beyond the prompt, rejected drafts included.
+        context: Tokens in the KV cache that the member's queries read.
+        cached: Tokens of the prompt taken from the prefix cache: they cost nothing, and are shown.
+        recomputed: Of ``prefill``, those computed once more after a preemption.
+    """
+
+    prefill: int = 0
+    decode: int = 0
+    context: int = 0
+    cached: int = 0
+    recomputed: int = 0
+
+
+#: What a step's time is made of, in the order of every vector below: the fixed part of a step, of which
+#: each member bears an equal share; a prompt token; a token beyond the prompt; a token of context that such a
+#: token reads; a thousand pairs of a prompt token and what it attends to.
+COEFFICIENTS = catalogue.STEP_COEFFICIENTS
+
+Vector = tuple[float, float, float, float, float]
+
+_PAIRS = 1_000.0
+
+
+def covariates(work: Work, members: int) -> Vector:
+    """Return what of a member's work takes time.
+
+    Args:
+        work: What it does.
+        members: How many the step serves.
+
+    Returns:
+        In the order of ``COEFFICIENTS``. The context that decoded tokens read is read once for
+        all of a member's tokens in the step; each prompt token attends to the context and to
+        the prompt tokens before it, itself included.
+    """
+    prefill, decode, context, _, _ = work
+    pairs = prefill * context + prefill * (prefill + 1) / 2
+    return (1.0 / members, float(prefill), float(decode), float(context if decode else 0), pairs / _PAIRS)
+
+
+#: More tokens than any context has; products of them must remain finite.
+_MOST = 1 << 40
+
+
+def checked(work: Sequence[object], members: int) -> list[Work] | None:
+    """Return the work of each member, None where it is none that could be done.
+
+    Args:
+        work: What was given.
+        members: How many the step serves.
+    """
+    read = [_read(one) for one in work]
+    known = [one for one in read if one is not None]
+    return known if len(known) == len(read) == members else None
+
+
+def _read(one: object) -> Work | None:
+    if not isinstance(one, Work):
+        return None
+    read = one
+    if any(tokens.__class__ is not int for tokens in one):
+        try:
+            # What counts tokens elsewhere may be a number of NumPy's.
+            read = Work(*map(operator.index, one))
+        except TypeError:
+            return None
+    return read if min(read) >= 0 and max(read) < _MOST and read.recomputed <= read.prefill else None
+
+
+def summed(vectors: Sequence[Vector]) -> Vector:
+    """Return the sum of some vectors."""
+    if not vectors:
+        return _NOTHING
+    one, two, three, four, five = map(sum, zip(*vectors, strict=True))
+    return (one, two, three, four, five)
+
+
+_NOTHING: Vector = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def weight(theta: Vector, x: Vector) -> float:
+    """Return how long work takes, in the unit of ``theta``."""
+    return theta[0] * x[0] + theta[1] * x[1] + theta[2] * x[2] + theta[3] * x[3] + theta[4] * x[4]
+
+
+#: The precision of weights: the largest of a step is this.
+_WHOLE = 1 << 40
+
+
+def whole_weights(weights: Sequence[float]) -> list[int]:
+    """Return weights as whole numbers in the same proportion: equal ones where there is none above 0."""
+    largest = max(weights, default=0.0)
+    if not largest > 0:
+        return [1] * len(weights)
+    return [round(one / largest * _WHOLE) for one in weights]
