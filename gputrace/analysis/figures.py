@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gputrace.analysis.balance import Balance
     from gputrace.analysis.devices import Device
     from gputrace.analysis.energy import Energy, EnergyBalance
+    from gputrace.analysis.model_servers import ModelServer
 
 
 # Sums over many intervals differ in their last digits.
@@ -156,6 +157,7 @@ class SpendReport:
         energy_balance: Whether those of energy do; `None` without energy of both features and devices.
         outcomes: What each outcome cost, by feature.
         units: What each unit of work cost, by feature.
+        model_servers: What the steps of each model server went to.
         skipped_lines: Lines that could not be used.
         spans: Calls that percentiles were taken from; `None` if spans were not read.
         notes: What a reader must know about the numbers, a sentence each.
@@ -174,6 +176,7 @@ class SpendReport:
     energy_balance: EnergyBalance | None = None
     outcomes: tuple[Achievement, ...] = ()
     units: tuple[Achievement, ...] = ()
+    model_servers: tuple[ModelServer, ...] = ()
 
     @property
     def sampled_share(self) -> float | None:
@@ -195,6 +198,7 @@ class SpendReport:
             "totals": _totals(self.totals),
             "outcomes": [asdict(one) for one in self.outcomes],
             "units": [asdict(one) for one in self.units],
+            "model_servers": [one.to_json() for one in self.model_servers],
             "balanced": self.balance.balanced,
             "imbalance_s": self.balance.imbalance_s,
             "energy_balanced": None if self.energy_balance is None else self.energy_balance.balanced,

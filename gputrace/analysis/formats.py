@@ -24,6 +24,13 @@ def duration(seconds: float | None) -> str:
     raise AssertionError
 
 
+def tiny(seconds: float) -> str:
+    """Return a time with three digits, down to nanoseconds and parts of them."""
+    if seconds >= 1e-6:  # noqa: PLR2004 - a microsecond
+        return duration(seconds)
+    return f"{seconds * 1e9:.3g}ns"
+
+
 def seconds(value: float | None) -> str:
     """Return seconds to the millisecond; nothing where they are in another row."""
     if value is None:

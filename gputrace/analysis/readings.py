@@ -3,7 +3,7 @@
 Every counter is cumulative, so its increase over a window is the value at the
 end less the value at the start. Both are read at exports of the same process,
 for all of its series at once: at one export the books agree, between two they
-need not.
+need not. A gauge is what it was at the last of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from gputrace import catalogue
 from gputrace.analysis import overlap, publishers, stretches
 from gputrace.analysis.stretches import NS
 from gputrace.analysis.survey import NoDataError
@@ -32,7 +33,7 @@ class Series:
         process: `service.instance.id`, or what else tells processes apart.
         metric: Name of the metric.
         attributes: Those of its points.
-        value: Its increase over the window, in the unit of the metric.
+        value: Its increase over the window, in the unit of the metric; of a gauge, its last value.
         fell: Whether the counter ever went backwards, which a counter may not.
     """
 
@@ -80,6 +81,8 @@ SELECT process, min(at_ns) AS first_ns, max(at_ns) AS last_ns, CASE
 FROM point GROUP BY process
 """
 
+_GAUGES = [metric.name for metric in catalogue.METRICS if metric.kind is catalogue.Kind.GAUGE]
+
 _WINDOW = """
 SELECT min(coalesce(base_ns, first_ns)), max(last_ns), max(abs(base_ns - $cut))
 FROM process WHERE base_ns IS NULL OR last_ns > base_ns
@@ -87,11 +90,14 @@ FROM process WHERE base_ns IS NULL OR last_ns > base_ns
 
 _SERIES = """
 SELECT process, metric, attributes,
-    arg_max(value, at_ns) - coalesce(arg_max(value, at_ns) FILTER (at_ns <= base_ns), 0) AS increase,
-    max(value) > arg_max(value, at_ns) AS fell
+    arg_max(value, at_ns) - CASE WHEN list_contains($gauges, metric) THEN 0
+        ELSE coalesce(arg_max(value, at_ns) FILTER (at_ns <= base_ns), 0) END AS increase,
+    max(value) > arg_max(value, at_ns) AND NOT list_contains($gauges, metric) AS fell
 FROM point JOIN process USING (process)
 WHERE base_ns IS NULL OR last_ns > base_ns
 GROUP BY process, metric, delta, start_ns, attributes
+-- What a gauge no longer shows at the last export, it has no value of.
+HAVING NOT list_contains($gauges, metric) OR max(at_ns) = max(last_ns)
 """
 
 
@@ -135,7 +141,7 @@ def read(store: Store, since_ns: int | None = None) -> Readings:
             value,
             fell,
         )
-        for process, metric, attributes, value, fell in store.rows(_SERIES)
+        for process, metric, attributes, value, fell in store.rows(_SERIES, {"gauges": _GAUGES})
     )
     start_ns, end_ns, distance_ns = store.rows(_WINDOW, {"cut": since_ns})[0]
     return Readings(

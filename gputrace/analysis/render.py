@@ -12,6 +12,7 @@ from rich.text import Text
 from gputrace import catalogue
 from gputrace.analysis import formats
 from gputrace.analysis.achieved_table import achievement_table
+from gputrace.analysis.model_servers_table import server_heading, server_table, weight_lines
 from gputrace.analysis.readings import utc
 from gputrace.analysis.statements import accounted, energy_line, energy_unit, ledger_line
 from gputrace.analysis.stretches import NS
@@ -52,6 +53,9 @@ def print_report(report: SpendReport, console: Console) -> None:
         for title, achieved in (("outcome", report.outcomes), ("unit", report.units)):
             if achieved:
                 console.print(achievement_table(title, achieved), "", sep="\n")
+        for server in report.model_servers:
+            console.print(server_heading(server), "", server_table(server), sep="\n")
+            console.print(*weight_lines(server), "", sep="\n")
         console.print(ledger_line(report))
         unit = energy_unit(report)
         if report.energy_balance is not None and unit is not None:

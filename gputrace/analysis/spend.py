@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.analysis import achievements, balance, busy, capacity, energy, idleness, remarks
+from gputrace.analysis import achievements, balance, busy, capacity, energy, idleness, model_servers, remarks
 from gputrace.analysis.devices import Device, measure
 from gputrace.analysis.figures import Row, SpendReport, Times, Totals
 from gputrace.analysis.latency import TYPE_FIELD, Key, Latencies, Percentiles, key_of
@@ -103,6 +103,7 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
         energy_balance=energy_books,
         outcomes=outcomes,
         units=achievements.measure(catalogue.UNITS, readings.series, spenders),
+        model_servers=model_servers.measure(readings.series),
     )
 
 

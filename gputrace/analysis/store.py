@@ -39,6 +39,7 @@ READ_METRICS = (
     catalogue.CALLS,
     catalogue.OUTCOMES,
     catalogue.UNITS,
+    *catalogue.STEP_METRICS,
     catalogue.SDK_LOST,
     catalogue.SDK_UNMEASURED,
     catalogue.SDK_FOLDED,
@@ -95,6 +96,7 @@ part AS (
         coalesce(head[2] IN ('1', 'AGGREGATION_TEMPORALITY_DELTA'), false) AS delta,
         unnest(CASE WHEN metric IS NULL THEN [NULL]
             WHEN list_contains(?, head[1]) THEN json_extract(metric, '$.sum.dataPoints[*]')
+            WHEN list_contains(?, head[1]) THEN json_extract(metric, '$.gauge.dataPoints[*]')
             ELSE [] END) AS part
     FROM named),
 field AS (
@@ -184,8 +186,11 @@ class Store:
             FilesChangedError: A file is no longer where the survey saw it.
         """
         files = self._found.holding(METRICS)
-        names = [metric.name for metric in metrics]
-        self._load(METRICS, files, _POINTS, [names], "raw_point", "Reading metrics")
+        kinds: dict[bool, list[str]] = {True: [], False: []}
+        for metric in metrics:
+            kinds[metric.kind is catalogue.Kind.GAUGE].append(metric.name)
+        names = [kinds[False], kinds[True]]
+        self._load(METRICS, files, _POINTS, names, "raw_point", "Reading metrics")
         self._connection.execute(_DISTINCT_POINTS)
         self._connection.execute("DROP TABLE raw_point")
         if self.rows("SELECT count(*) FROM point WHERE delta")[0][0]:

@@ -53,6 +53,8 @@ class Program:
         for metric in catalogue.METRICS:
             if metric.kind is catalogue.Kind.COUNTER:
                 meter.create_observable_counter(metric.name, [self._reader(metric.name)], metric.unit)
+            elif metric.kind is catalogue.Kind.GAUGE:
+                meter.create_observable_gauge(metric.name, [self._reader(metric.name)], metric.unit)
         self.tracers = TracerProvider(
             resource=resource, sampler=TraceIdRatioBased(self.sampling), shutdown_on_exit=False
         )
@@ -68,6 +70,10 @@ class Program:
         series = self.counters.setdefault(metric.name, {})
         key = tuple(sorted(attributes.items()))
         series[key] = series.get(key, 0) + value
+
+    def show(self, metric: catalogue.Metric, value: float, attributes: dict[str, str]) -> None:
+        """Show a gauge at this value from now on."""
+        self.counters.setdefault(metric.name, {})[tuple(sorted(attributes.items()))] = value
 
     def device(self, device: dict[str, str] = GPU, **states: float) -> None:
         for state in catalogue.DEVICE_STATES:

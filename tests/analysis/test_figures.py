@@ -66,6 +66,7 @@ def test_the_object(layout):
         "totals",
         "outcomes",
         "units",
+        "model_servers",
         "balanced",
         "imbalance_s",
         "energy_balanced",
