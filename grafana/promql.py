@@ -67,6 +67,14 @@ def match(attribute: str, value: str, operator: str = "=") -> str:
     return f'{label(attribute)}{operator}"{value}"'
 
 
+def matcher_label(matcher: str) -> str:
+    """Return the label that a matcher of :func:`match` narrows."""
+    found = _MATCHER.fullmatch(matcher)
+    if found is None:
+        raise UnknownNameError(f'{matcher!r} is no matcher: write job="api"')
+    return found["label"]
+
+
 def ratio(part: str, whole: str) -> str:
     """Return a division that gives nothing where there is nothing to divide by."""
     return f"{part} / ({whole} > 0)"
@@ -141,19 +149,30 @@ class Scope:
         """Return by how much a recorded rate grew over the range; for instant queries.
 
         Args:
-            source: A rate over `SHORT`, whose windows lie side by side at that step.
+            source: A rate; what is read is the sum of it that has the fewest series and all labels needed.
             matchers: Further matchers.
             per: Attributes to keep.
             before: Over the range of the same length before it.
+
+        Raises:
+            UnknownNameError: No sum of it has those labels.
         """
         offset = " offset $__range" if before else ""
-        selected = self.select(source, *matchers)
-        return f"{SHORT_S} * sum {by(*per)}(sum_over_time({selected}[$__range:{SHORT}]{offset}))"
+        needed = {matcher_label(one) for one in (*self.matchers(source), *matchers)} | set(map(label, per))
+        sums = [one for one in source.sums if needed <= known_labels(one)]
+        if not sums:
+            raise UnknownNameError(
+                f"{source.name} has no sum by {sorted(needed)}: see gputrace.grafana.recorded"
+            )
+        return f"sum {by(*per)}(sum_over_time({self.select(sums[0], *matchers)}[$__range]{offset}))"
 
     def seen_before(self, source: Recorded) -> str:
-        """Return something if the range before was recorded as fully as the range; for instant queries."""
-        steps = f"count_over_time({self.select(source)}[$__range:{SHORT}]"
-        return f"max ({steps} offset $__range)) >= max ({steps}))"
+        """Return something if the range before was recorded as fully as the range; for instant queries.
+
+        One window in a hundred may be missing: Prometheus was started again just then.
+        """
+        windows = f"count_over_time({self.select(source.sums[0])}[$__range]"
+        return f"max ({windows})) / (max ({windows} offset $__range)) > 0) <= 1.01"
 
     def quantile(
         self, share: float, source: Metric, *matchers: str, per: tuple[str, ...] = (), window: str = ""

@@ -1,11 +1,14 @@
 """What rules record: rates over five minutes, so that no board reads every process's counters for days.
 
 A rate over five minutes, read every five minutes, counts every second once: its windows lie side by side.
-Sums over days are made of them, and of sums over an hour, which are made of them in turn.
+What it grew by in each is recorded once a window, so that a total over a month reads 8 640 samples of a
+series; a rate, which curves and alerts read at any moment, has five times as many. Where rows of a board
+need neither model nor device, they read sums that have lost those labels.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
@@ -15,6 +18,7 @@ from gputrace.grafana.sources import ENVIRONMENT, RESOURCE, Recorded, labels, na
 if TYPE_CHECKING:
     from gputrace.catalogue import Metric
 
+_SPENDER = (*RESOURCE, catalogue.FEATURE)
 _OF_FEATURE = (*RESOURCE, catalogue.FEATURE, catalogue.MODEL, catalogue.HW_TYPE, catalogue.HW_NAME)
 _OF_FLEET = (ENVIRONMENT, catalogue.HW_TYPE, catalogue.HW_NAME, catalogue.DEVICE_STATE)
 _OF_DEVICE = (catalogue.HW_ID, *_OF_FLEET)
@@ -27,10 +31,32 @@ def _stem(metric: Metric) -> str:
 
 
 def _rate(level: str, metric: Metric, kept: tuple[str, ...]) -> Recorded:
-    expr = f"sum {by(*kept)}(rate({name_of(metric)}[{SHORT}]))"
-    return Recorded(
-        f"{level}:{_stem(metric)}:rate{SHORT}", expr, kept, (name_of(metric),), f"{metric.unit}/s"
-    )
+    return _summed(level, metric, kept, f"sum {by(*kept)}(rate({name_of(metric)}[{SHORT}]))")
+
+
+def _summed(level: str, metric: Metric, kept: tuple[str, ...], expr: str) -> Recorded:
+    """Return a rate with its sums."""
+    metrics = (name_of(metric),)
+    rate = Recorded(f"{level}:{_stem(metric)}:rate{SHORT}", expr, kept, metrics, f"{metric.unit}/s")
+    whole = _sum(level, rate, kept)
+    return replace(rate, sums=(whole,))
+
+
+def _sum(level: str, rate: Recorded, kept: tuple[str, ...]) -> Recorded:
+    expr = f"sum {by(*kept)}({SHORT_S} * {rate.name})"
+    stem = rate.name.split(":")[1]
+    return Recorded(f"{level}:{stem}:increase{SHORT}", expr, kept, rate.metrics, rate.unit.removesuffix("/s"))
+
+
+def _coarser(rate: Recorded, level: str, kept: tuple[str, ...]) -> Recorded:
+    """Return a rate that has sums by fewer labels too.
+
+    Args:
+        rate: The rate.
+        level: What its own sums are called, as those by fewer labels take its name.
+        kept: The fewer labels.
+    """
+    return replace(rate, sums=(_sum(rate.name.partition(":")[0], rate, kept), _sum(level, rate, rate.labels)))
 
 
 def _published(level: str, metric: Metric, kept: tuple[str, ...]) -> Recorded:
@@ -48,26 +74,30 @@ def _published(level: str, metric: Metric, kept: tuple[str, ...]) -> Recorded:
     published = by(catalogue.PUBLISHER, catalogue.HW_ID, *_without_id(kept))
     each = f"sum {published}(rate({name_of(metric)}[{SHORT}]))"
     chosen = f"topk {by(catalogue.HW_ID)}(1, {covers})"
-    expr = f"sum {by(*kept)}({each} and on ({_ONE_PUBLISHER}) {chosen})"
-    return Recorded(
-        f"{level}:{_stem(metric)}:rate{SHORT}", expr, kept, (name_of(metric),), f"{metric.unit}/s"
-    )
+    return _summed(level, metric, kept, f"sum {by(*kept)}({each} and on ({_ONE_PUBLISHER}) {chosen})")
 
 
 def _without_id(kept: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in kept if name != catalogue.HW_ID)
 
 
-def _hourly(rate: Recorded) -> Recorded:
+def _hourly(rate: Recorded, kept: tuple[str, ...] = ()) -> Recorded:
     expr = f"{SHORT_S} * sum_over_time({rate.name}[{HOUR_OF_STEPS}:{SHORT}])"
     name = f"{rate.name.rpartition(':')[0]}:increase{LONG}"
-    return Recorded(name, expr, rate.labels, rate.metrics, rate.unit.removesuffix("/s"))
+    if kept:
+        expr = f"sum {by(*kept)}({expr})"
+    return Recorded(name, expr, kept or rate.labels, rate.metrics, rate.unit.removesuffix("/s"))
 
 
-FEATURE_COST = _rate("feature", catalogue.FEATURE_COST, (*_OF_FEATURE, catalogue.CURRENCY))
-FEATURE_TIME = _rate("feature", catalogue.FEATURE_TIME, _OF_FEATURE)
-CALLS = _rate("feature", catalogue.CALLS, (*RESOURCE, catalogue.FEATURE, catalogue.MODEL, catalogue.STATUS))
-REQUESTS = _rate("feature", catalogue.REQUESTS, (*RESOURCE, catalogue.FEATURE, catalogue.STATUS))
+FEATURE_COST = _coarser(
+    _rate("feature", catalogue.FEATURE_COST, (*_OF_FEATURE, catalogue.CURRENCY)),
+    "model",
+    (*_SPENDER, catalogue.CURRENCY),
+)
+FEATURE_TIME = _coarser(_rate("feature", catalogue.FEATURE_TIME, _OF_FEATURE), "model", _SPENDER)
+# Read as a rate alone.
+CALLS = replace(_rate("feature", catalogue.CALLS, (*_SPENDER, catalogue.MODEL, catalogue.STATUS)), sums=())
+REQUESTS = _coarser(_rate("feature", catalogue.REQUESTS, (*_SPENDER, catalogue.STATUS)), "status", _SPENDER)
 OUTCOMES = _rate("feature", catalogue.OUTCOMES, (*RESOURCE, catalogue.FEATURE, catalogue.OUTCOME_NAME))
 UNITS = _rate("feature", catalogue.UNITS, (*RESOURCE, catalogue.FEATURE, catalogue.UNIT_NAME))
 DEVICE_COST = _published("device", catalogue.DEVICE_COST, (*_OF_DEVICE, catalogue.CURRENCY))
@@ -99,8 +129,9 @@ RATES = (
     ESCALATION_REQUESTS,
     ESCALATION_COST,
 )
+SUMS = tuple(one for rate in RATES for one in rate.sums)
 
-FEATURE_COST_HOURLY = _hourly(FEATURE_COST)
+FEATURE_COST_HOURLY = _hourly(FEATURE_COST, (*_SPENDER, catalogue.CURRENCY))
 FEATURE_TIME_HOURLY = _hourly(FEATURE_TIME)
 REQUESTS_HOURLY = _hourly(REQUESTS)
 FLEET_COST_HOURLY = _hourly(FLEET_COST)
@@ -121,7 +152,8 @@ HOURS = (
 )
 
 # The hour that ends at midnight of the first belongs to the month before. `@ end()` is the moment that is
-# asked for, while the subquery walks through the hours before it.
+# asked for, while the subquery walks through the hours before it: of windows it would be nine thousand, more
+# than promtool evaluates.
 _THIS_MONTH = "month(vector(time() - 1)) == on () month(last_over_time(vector(time() - 1)[1m:1m] @ end()))"
 MONTH_LEFT = Recorded(
     "gputrace:month_left:hours",
@@ -131,19 +163,20 @@ MONTH_LEFT = Recorded(
     "h",
 )
 MONTH_LENGTH = Recorded("gputrace:month_length:hours", "24 * days_in_month()", (), (), "h")
-FEATURE_COST_MONTH = Recorded(
-    "feature:gputrace_feature_cost:month_to_date",
-    f"sum_over_time(({FEATURE_COST_HOURLY.name} and on () ({_THIS_MONTH}))[31d:{LONG}])",
-    FEATURE_COST.labels,
-    FEATURE_COST.metrics,
-    "{currency}",
-)
-FLEET_COST_MONTH = Recorded(
-    "fleet:gputrace_device_cost:month_to_date",
-    f"sum_over_time(({FLEET_COST_HOURLY.name} and on () ({_THIS_MONTH}))[31d:{LONG}])",
-    FLEET_COST.labels,
-    FLEET_COST.metrics,
-    "{currency}",
-)
+
+
+def _month(rate: Recorded) -> Recorded:
+    of_month = f"sum_over_time({rate.sums[0].name}[{HOUR_OF_STEPS}]) and on () ({_THIS_MONTH})"
+    return Recorded(
+        f"{rate.name.rpartition(':')[0]}:month_to_date",
+        f"sum_over_time(({of_month})[31d:{LONG}])",
+        rate.sums[0].labels,
+        rate.metrics,
+        rate.sums[0].unit,
+    )
+
+
+FEATURE_COST_MONTH = _month(FEATURE_COST)
+FLEET_COST_MONTH = _month(FLEET_COST)
 MONTHS = (MONTH_LENGTH, MONTH_LEFT, FEATURE_COST_MONTH, FLEET_COST_MONTH)
-RECORDED = (*RATES, *HOURS, *MONTHS)
+RECORDED = (*RATES, *SUMS, *HOURS, *MONTHS)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from gputrace.grafana.alerts import ALERTS, GROUPS
 from gputrace.grafana.board import BOARDS
-from gputrace.grafana.recorded import HOURS, MONTHS, RATES
+from gputrace.grafana.promql import SHORT
+from gputrace.grafana.recorded import HOURS, MONTHS, RATES, SUMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 RUNBOOK = "docs/runbooks.md"
 GRAFANA_URL = "http://localhost:3000"
 _NOTE = "# Written by `gputrace dashboards` from gputrace.grafana: change it there.\n"
-_RECORDING = {
-    "gputrace-1-rates.yml": ("gputrace-rates", RATES),
-    "gputrace-2-hours.yml": ("gputrace-hours", HOURS),
-    "gputrace-3-months.yml": ("gputrace-months", MONTHS),
-}
 # Each minute: a query for one instant looks back five minutes at most.
 _EVERY = "1m"
+# Sums once a window, that no second is counted twice: they are read over ranges alone.
+_RECORDING = {
+    "gputrace-1-rates.yml": ("gputrace-rates", RATES, _EVERY),
+    "gputrace-2-sums.yml": ("gputrace-sums", SUMS, SHORT),
+    "gputrace-3-hours.yml": ("gputrace-hours", HOURS, _EVERY),
+    "gputrace-4-months.yml": ("gputrace-months", MONTHS, _EVERY),
+}
 
 
 def rule_files(grafana_url: str = GRAFANA_URL, runbook: str = RUNBOOK) -> dict[str, str]:
@@ -35,12 +38,12 @@ def rule_files(grafana_url: str = GRAFANA_URL, runbook: str = RUNBOOK) -> dict[s
         runbook: Where they find what to do.
     """
     files = {
-        name: _NOTE + "groups:\n" + "".join(_recording_group(group, rules))
-        for name, (group, rules) in _RECORDING.items()
+        name: _NOTE + "groups:\n" + "".join(_recording_group(group, rules, every))
+        for name, (group, rules, every) in _RECORDING.items()
     }
     groups = (_alert_group(group, alerts, grafana_url, runbook) for group, alerts in GROUPS.items())
     return files | {
-        "gputrace-4-alerts.yml": _NOTE + "groups:\n" + "".join(line for group in groups for line in group)
+        "gputrace-5-alerts.yml": _NOTE + "groups:\n" + "".join(line for group in groups for line in group)
     }
 
 
@@ -49,14 +52,14 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _group(name: str) -> Iterator[str]:
+def _group(name: str, every: str = _EVERY) -> Iterator[str]:
     yield f"  - name: {name}\n"
-    yield f"    interval: {_EVERY}\n"
+    yield f"    interval: {every}\n"
     yield "    rules:\n"
 
 
-def _recording_group(name: str, rules: Sequence[Recorded]) -> Iterator[str]:
-    yield from _group(name)
+def _recording_group(name: str, rules: Sequence[Recorded], every: str) -> Iterator[str]:
+    yield from _group(name, every)
     for rule in rules:
         yield f"      - record: {rule.name}\n"
         yield f"        expr: {_text(rule.expr)}\n"

@@ -37,6 +37,8 @@ class Recorded:
         labels: Names of the attributes it keeps.
         metrics: Names of the metrics that it is made of, as Prometheus shows them.
         unit: UCUM unit of its values.
+        sums: Of a rate: by how much it grew in each window, recorded once a window; that of fewest series
+            first.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Recorded:
     labels: tuple[str, ...]
     metrics: tuple[str, ...]
     unit: str
+    sums: tuple[Recorded, ...] = ()
 
 
 def label(attribute: str) -> str:

@@ -40,7 +40,7 @@ def test_it_touches_only_what_differs(tmp_path, capsys):
 def test_alerts_lead_where_they_are_told_to(tmp_path):
     links = ["--grafana-url", "https://grafana.example/", "--runbook-url", "https://docs.example/runbooks"]
     assert main(["dashboards", str(tmp_path), *links]) == 0
-    text = (tmp_path / "prometheus/rules/gputrace-4-alerts.yml").read_text()
+    text = (tmp_path / "prometheus/rules/gputrace-5-alerts.yml").read_text()
     assert text.count('dashboard_url: "https://grafana.example/d/gputrace-') == len(rules.ALERTS)
     assert 'runbook_url: "https://docs.example/runbooks#gputracepricemissing"' in text
 

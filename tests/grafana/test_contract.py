@@ -192,6 +192,9 @@ def test_windows_are_those_of_grafana_or_of_a_rule(board, panel, target):
             name = node.vector_selector.name
             # An hour for what is rare.
             assert node.range in {RATE_INTERVAL, RANGE, HOUR} or name.endswith(":increase1h"), name
+            # What is recorded more often than once a window would be counted as often.
+            if node.range == RANGE and ":" in name:
+                assert name.endswith(":increase5m"), name
         if isinstance(node, promql.SubqueryExpr):
             assert (node.range, node.step) == (RANGE, STEP)
             assert all(name.endswith(":rate5m") for name in (one.name for one in selectors(node)))

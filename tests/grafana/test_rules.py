@@ -2,91 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gputrace.grafana import rules
+from gputrace.grafana import recorded, rules
+from tests.grafana.promtool import ALERTS, DEVICE, FILES, HOURS, MONTHS, RATES, SPENT, SUMS, near
 
 pytestmark = pytest.mark.requires("promtool")
 
 CONFIGURATION = Path(__file__).resolve().parents[2] / "grafana" / "prometheus" / "prometheus.yml"
-RATES, HOURS, MONTHS, ALERTS = FILES = sorted(rules.rule_files())
-# Live, groups are evaluated side by side; promtool takes them in any order unless it is told.
-GROUPS = {RATES: "gputrace-rates", HOURS: "gputrace-hours", MONTHS: "gputrace-months"}
-SPENT = (
-    'gputrace_feature_cost_total{job="api", instance="%s", gputrace_feature="chat", gputrace_currency="USD"}'
-)
 HOURLY = "sum(feature:gputrace_feature_cost:increase1h)"
+WINDOW = 'feature:gputrace_feature_cost:increase5m{gputrace_feature="chat", gputrace_currency="USD"}'
 COST = 'feature:gputrace_feature_cost:increase1h{gputrace_feature="chat", gputrace_currency="USD"}'
-DEVICE = (
-    'gputrace_device_time_seconds_total{hw_id="GPU-1", hw_type="gpu", hw_name="H100", '
-    'gputrace_publisher="%s", gputrace_device_state="%s"}'
-)
-
-
-@pytest.fixture
-def promtool(servers, tmp_path):
-    """Runs promtool in a folder with the rules; it must be content."""
-    for name, text in rules.rule_files().items():
-        (tmp_path / name).write_text(text)
-
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [servers["promtool"], *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            cwd=tmp_path,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
-
-
-@pytest.fixture
-def evaluate(promtool, tmp_path):
-    """Checks that expressions are true at their times, of series given as promtool writes them."""
-
-    def check(
-        files: list[str], series: dict[str, str], true: list[tuple[str, str]], interval: str = "1m"
-    ) -> None:
-        test = {
-            "interval": interval,
-            "input_series": [{"series": name, "values": values} for name, values in series.items()],
-            "promql_expr_test": [
-                {"expr": f"({expr}) * 0 + 1", "eval_time": at, "exp_samples": [{"labels": "{}", "value": 1}]}
-                for at, expr in true
-            ],
-        }
-        path = tmp_path / "test.json"
-        path.write_text(
-            json.dumps(
-                {
-                    "rule_files": files,
-                    "evaluation_interval": interval,
-                    "group_eval_order": [GROUPS[name] for name in files if name in GROUPS],
-                    "tests": [test],
-                }
-            )
-        )
-        promtool("test", "rules", str(path))
-
-    return check
-
-
-def near(expr: str, value: float, share: float = 0.03) -> str:
-    return f"abs({expr} - {value}) <= {abs(value) * share}"
 
 
 def test_promtool_finds_nothing_wrong(promtool):
     said = promtool("check", "rules", "--lint=all", "--lint-fatal", *FILES)
-    assert said.count("SUCCESS") == 4
+    assert said.count("SUCCESS") == 5
+
+
+def test_sums_are_recorded_once_a_window():
+    """No second counts twice, or not at all; what is read at an instant is younger than five minutes."""
+    every = {
+        name: re.findall("interval: (.*)", text)
+        for name, text in rules.rule_files().items()
+        if name != ALERTS
+    }
+    assert every == {RATES: ["1m"], SUMS: ["5m"], HOURS: ["1m"], MONTHS: ["1m"]}
+    assert all(f"[{every[SUMS][0]}]" in rate.expr for rate in recorded.RATES)
 
 
 def test_prometheus_own_configuration_is_right(promtool, tmp_path):
@@ -162,16 +108,17 @@ def test_the_month_begins_on_the_first(evaluate):
     spend = "sum(feature:gputrace_feature_cost:month_to_date)"
     evaluate(
         [MONTHS],
-        {COST: "2x800"},
+        {WINDOW: f"{1 / 6:.6f}x9100"},
         [
             ("10h", near(spend, 20)),
-            ("744h", near(spend, 744 * 2)),
-            ("745h", near(spend, 2)),
+            ("744h", near(spend, 744 * 2, 0.001)),
+            ("746h", near(spend, 4)),
             ("750h", near(spend, 12)),
             ("10h", near("gputrace:month_left:hours", 734)),
             ("750h", near("gputrace:month_left:hours", 28 * 24 - 6)),
         ],
-        interval="1h",
+        interval="5m",
+        every="2h",
     )
 
 
@@ -300,4 +247,4 @@ def test_every_alert_is_tried():
 
 def test_nothing_fires_of_an_empty_database(evaluate):
     firing: Any = "absent(ALERTS)"
-    evaluate([RATES, HOURS, MONTHS, ALERTS], {"up": "1x100"}, [("90m", firing)])
+    evaluate([RATES, SUMS, HOURS, MONTHS, ALERTS], {"up": "1x100"}, [("90m", firing)])

@@ -17,8 +17,51 @@ BUDGETS = "gputrace/settings_budgets.py"
 CONTRACT = "tests/grafana/test_contract.py::"
 RULES = "tests/grafana/test_rules.py::"
 ANY_SOURCE = "tests/grafana/test_sources.py::"
+TOTALS = "tests/grafana/test_totals.py::"
 
 MUTATIONS = [
+    Mutation(
+        "boards: totals read more series than they need",
+        PROMQL,
+        "self.select(sums[0], *matchers)",
+        "self.select(sums[-1], *matchers)",
+        TOTALS + "test_a_total_reads_the_fewest_series_that_have_its_labels",
+    ),
+    Mutation(
+        "boards: totals read sums that lack a label",
+        PROMQL,
+        "if needed <= known_labels(one)]",
+        "if known_labels(one)]",
+        TOTALS + "test_a_total_reads_the_fewest_series_that_have_its_labels",
+    ),
+    Mutation(
+        "boards: totals add up rates",
+        PROMQL,
+        "self.select(sums[0], *matchers)",
+        "self.select(source, *matchers)",
+        CONTRACT + "test_windows_are_those_of_grafana_or_of_a_rule",
+    ),
+    Mutation(
+        "boards: one window that is missing forbids a comparison",
+        PROMQL,
+        "> 0) <= 1.01",
+        "> 0) <= 1",
+        TOTALS + "test_ranges_are_compared_if_both_were_recorded",
+    ),
+    Mutation(
+        "rules: sums of a window are of a second",
+        RECORDED,
+        '({SHORT_S} * {rate.name})"',
+        '({rate.name})"',
+        TOTALS + "test_a_total_counts_every_second_once",
+    ),
+    Mutation(
+        "rules: sums are recorded five times a window",
+        "grafana/rules.py",
+        '("gputrace-sums", SUMS, SHORT)',
+        '("gputrace-sums", SUMS, _EVERY)',
+        RULES + "test_sums_are_recorded_once_a_window",
+    ),
     Mutation(
         "boards: seconds are shown as milliseconds",
         "grafana/units.py",
@@ -113,8 +156,8 @@ MUTATIONS = [
     Mutation(
         "rules: every publisher of a device is added",
         RECORDED,
-        '    expr = f"sum {by(*kept)}({each} and on ({_ONE_PUBLISHER}) {chosen})"',
-        '    expr = f"sum {by(*kept)}({each} unless on ({_ONE_PUBLISHER}) absent({chosen}))"',
+        '({each} and on ({_ONE_PUBLISHER}) {chosen})"',
+        '({each} unless on ({_ONE_PUBLISHER}) absent({chosen}))"',
         RULES + "test_one_publisher_of_a_device_counts",
     ),
     Mutation(

@@ -1,0 +1,1 @@
+"""What benchmarks/scale_boards.py is made of."""
