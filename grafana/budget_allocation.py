@@ -220,10 +220,10 @@ def _showback() -> Row:
                 "Ready to be downloaded as CSV (panel menu, Inspect, Data). The sum is what features were "
                 "charged; idle devices are nobody's, and stand above.",
                 (
-                    Column("Service", label="job"),
+                    Column("Service", label="job", width=140),
                     Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
-                    Column("Model", label="gputrace_model"),
-                    Column("Device", label="hw_name"),
+                    Column("Model", label="gputrace_model", width=110),
+                    Column("Device", label="hw_name", width=120),
                     Column("Spend", _SCOPE.total(recorded.FEATURE_COST, per=_SHOWBACK), unit=MONEY, bar=True),
                     Column("Device hours", hours, unit=HOURS),
                 ),

@@ -133,7 +133,7 @@ def _pieces(
         title,
         description,
         (
-            Column(heading, label=label(attribute)),
+            Column(heading, label=label(attribute), width=125),
             Column("Number", pieces, unit=WHOLE, width=90),
             Column(cost[0], ratio(cost[1], pieces), unit=SMALL_MONEY, width=95),
         ),

@@ -59,7 +59,7 @@ def draw(  # noqa: PLR0913 - one argument a setting
     source, picture, told = (folder / f"{board.uid}.{kind}" for kind in ("json", "png", "told.json"))
     source.write_text(board.to_json())
     command = ["node", "render.mjs", "--dashboard", source, "--prometheus", server]
-    begin, end = (datetime.fromtimestamp(at_s, timezone.utc).isoformat() for at_s in range_s)
+    begin, end = (f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%dT%H:%MZ}" for at_s in range_s)
     command += ["--from", begin, "--to", end]
     command += ["--scrape-interval", f"{every_s}", "--out", picture, "--json", told]
     done = subprocess.run(
