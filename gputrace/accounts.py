@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gputrace import catalogue, ledger
+from gputrace import catalogue, faults, ledger
 from gputrace.cardinality import Cap
 from gputrace.cardinality_series import CallSeries
 from gputrace.settings_table import DEFAULT_SET_LIMIT, DEFAULT_VALUE_LIMIT
@@ -346,7 +346,8 @@ class Totals:
             shown.folded = self.folded
         shown.lost = [({catalogue.LOSS_REASON: reason}, count) for reason, count in self.lost.items()]
         shown.unmeasured = [
-            ({catalogue.LOSS_REASON: reason}, count) for reason, count in self.unmeasured.items()
+            ({catalogue.LOSS_REASON: reason}, count)
+            for reason, count in {**self.unmeasured, **faults.all_unmeasured()}.items()
         ]
         return shown
 

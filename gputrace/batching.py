@@ -35,12 +35,13 @@ class Member:
         attribution: Who is billed.
         request: The request that it came from, None outside of any.
         span_context: Links the batch to it.
+        variant: Variant of the model that serves it, where not all of the batch have the same.
         tally: Sums up the stage of a cascade that it came from, None outside of any.
         awaited: The request waits for its first batch.
         tally_awaited: The cascade does.
     """
 
-    __slots__ = ("attribution", "awaited", "request", "span_context", "tally", "tally_awaited")
+    __slots__ = ("attribution", "awaited", "request", "span_context", "tally", "tally_awaited", "variant")
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Member:
         self.attribution = billed
         self.request = request
         self.span_context = span_context
+        self.variant: str | None = None
         self.tally: Tally | None = None
         self.awaited = False
         self.tally_awaited = False
@@ -65,10 +67,14 @@ class Member:
             self.tally.work.awaited.pop()
 
 
-def member() -> Member:
+def member(*, variant: str | None = None) -> Member:
     """Return what the current work puts into a queue, so that the batch which serves it bills it.
 
     A request tells its totals only once the batches that it waits for are settled.
+
+    Args:
+        variant: Variant of the model that serves it, such as an adapter (LoRA), where one batch serves several:
+            its share is of this variant, whatever the batch says of itself.
     """
     scope = attribution.scope_in_force()
     call = attribution.enclosing_call(scope)
@@ -80,6 +86,8 @@ def member() -> Member:
         request,
         span_context if span_context.is_valid else None,
     )
+    if variant is not None:
+        made.variant = tolerated_fields({"variant": variant}, "member").get("variant")
     if request is not None:
         made.awaited = True
         request.expected.append(None)
@@ -187,7 +195,7 @@ class Batch:
             one.attribution.feature,
             one.attribution.tenant,
             of_call.model,
-            of_call.variant,
+            one.variant or of_call.variant,
             stage or of_call.stage,
         )
 

@@ -21,6 +21,7 @@ RAISE_VARIABLE = "GPUTRACE_RAISE_FAULTS"
 
 _count = 0
 _logged: set[str] = set()
+_unmeasured: dict[str, int] = {}
 
 
 def count() -> int:
@@ -33,6 +34,23 @@ def reset() -> None:
     global _count  # noqa: PLW0603 - one counter a process
     _count = 0
     _logged.clear()
+    _unmeasured.clear()
+
+
+def unmeasured(reason: str) -> None:
+    """Count a call that an integration could not time, or could not say whose it was.
+
+    From the thread that does the work, or any other one: what two count at the same moment may be one.
+
+    Args:
+        reason: Why, of a closed set.
+    """
+    _unmeasured[reason] = _unmeasured.get(reason, 0) + 1
+
+
+def all_unmeasured() -> dict[str, int]:
+    """Return how many there were in this process, by reason."""
+    return dict(_unmeasured)
 
 
 def log_once(key: str, message: str, *arguments: object) -> None:

@@ -18,6 +18,7 @@ from gputrace import catalogue, faults, identity
 from gputrace.telemetry import events
 from gputrace.telemetry.closing import Closer, Task, milliseconds_until
 from gputrace.telemetry.histograms import HistogramTable
+from gputrace.telemetry.ids import OwnIds
 from gputrace.telemetry.outlets import MetricOutlet, SpanOutlet
 from gputrace.telemetry.settling import SettlingProcessor
 
@@ -77,7 +78,9 @@ class OwnProviders:
         }
         resource = self._resource = _resource_of(service_name)
         if spans:
-            self.tracer_provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+            self.tracer_provider = TracerProvider(
+                resource=resource, shutdown_on_exit=False, id_generator=OwnIds()
+            )
             self.tracer_provider.add_span_processor(self._settling)
             for destination in destinations:
                 if destination.span_exporter is not None:

@@ -1,0 +1,233 @@
+"""A worker of vLLM: each step that the engine schedules is one call, from its launch to its last sample.
+
+On the worker's thread and the stream that is current on it, to which all side streams of vLLM return. With
+asynchronous scheduling the next step is launched while one runs: on one stream they do not overlap.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opentelemetry import context as context_api, trace as trace_api
+from opentelemetry.metrics import _internal as metrics_internal
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+import gputrace
+from gputrace import faults
+from gputrace.integrations import vllm_scheduler
+from gputrace.integrations.vllm_exports import Exports
+from gputrace.integrations.vllm_members import Members
+from gputrace.integrations.vllm_requests import Requests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gputrace.batching import Member
+
+#: Reasons under which steps are counted that could not be split or were not seen.
+UNREADABLE = "vllm_step_unreadable"
+UNSEEN_BEGINNING = "vllm_request_unseen"
+COMPILED_DAG = "vllm_ray_compiled_dag"
+
+_OPERATION, _DUMMY = "vllm step", "vllm dummy step"
+_STATE = "_gputrace_steps"
+
+_CONFIGURING = faults.contained("configure a worker of vLLM")
+_READING = faults.contained("read whom a step of vLLM serves")
+_BEGINNING = faults.contained("begin a step of vLLM")
+_ENDING = faults.contained("end a step of vLLM")
+_CLOSING = faults.contained("close requests of vLLM")
+_FLUSHING = faults.contained("flush when a worker of vLLM stops")
+
+#: What a worker that stops waits at most for exporters, s.
+_FLUSH_TIMEOUT_S = 1.8
+
+#: In force where a step begins, so that none gets a span: a server makes a hundred a second.
+_UNSAMPLED = NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(0)))
+
+
+class _Whom(NamedTuple):
+    members: list[Any]
+    work: list[gputrace.Work]
+
+
+class Steps:
+    """The steps of one worker, of which one is open at a time.
+
+    Args:
+        wrapper: vLLM's ``WorkerWrapperBase``.
+    """
+
+    def __init__(self, wrapper: Any) -> None:
+        self.process_id = os.getpid()
+        model = wrapper.vllm_config.model_config
+        served = getattr(model, "served_model_name", None)
+        # Of several names the first is the one that vLLM itself shows.
+        self._model = str((served[0] if isinstance(served, list) else served) or model.model)
+        # Every rank of an engine runs every step, on a device of its own.
+        self._counted = wrapper.rpc_rank == 0
+        self._requests = Requests(counted=self._counted)
+        self._members: Members[Member] = Members(self._requests.begin)
+        self._open: gputrace.step | None = None
+        _configure()
+        self._exports = Exports()
+
+    def begin(self, output: Any) -> None:
+        """Begin a step.
+
+        Args:
+            output: vLLM's ``SchedulerOutput``.
+        """
+        self.end()
+        whom = None
+        if output.finished_req_ids:
+            with _CLOSING:
+                self._close(output)
+        if not output.total_num_scheduled_tokens:
+            # Only tells what has ended.
+            return
+        with _READING:
+            whom = self._whom(output)
+        if whom is None:
+            faults.unmeasured(UNREADABLE)
+        else:
+            self._enter(_OPERATION, whom)
+
+    def _whom(self, output: Any) -> _Whom:
+        before = self._members.strangers
+        whom = _Whom(*self._members.of(output))
+        for _ in range(self._members.strangers - before):
+            faults.unmeasured(UNSEEN_BEGINNING)
+        return whom
+
+    def begin_dummy(self) -> None:
+        """Begin a step that serves nobody: an engine keeps up with the others of its group."""
+        self.end()
+        self._enter(_DUMMY, _Whom([], []))
+
+    def _enter(self, operation: str, whom: _Whom) -> None:
+        opened = gputrace.step(*whom, operation=operation, model=self._model, counted=self._counted)
+        token = context_api.attach(set_span_in_context(_UNSAMPLED))
+        try:
+            opened.__enter__()
+        finally:
+            context_api.detach(token)
+        self._open = opened
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End the step that is open, if one is.
+
+        Args:
+            error: What it raised.
+        """
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.__exit__(None if error is None else type(error), error, None)
+            self._exports.worked()
+
+    def _close(self, output: Any) -> None:
+        left, how = self._members.left(output), vllm_scheduler.ended(output)
+        for name in output.finished_req_ids:
+            self._requests.end(name, left.get(name), how.get(name))
+        self._exports.worked()
+
+
+def _configure() -> None:
+    with _CONFIGURING:
+        # Whoever has set both has done so on purpose.
+        if trace_api._TRACER_PROVIDER is None or metrics_internal._METER_PROVIDER is None:  # noqa: SLF001 - the getters make proxies
+            gputrace.configure()
+
+
+def _steps_of(wrapper: Any) -> Steps:
+    # Not with getattr: what a wrapper does not have it asks of its worker.
+    steps: Steps | None = wrapper.__dict__.get(_STATE)
+    if steps is None or steps.process_id != os.getpid():
+        steps = wrapper.__dict__[_STATE] = Steps(wrapper)
+    return steps
+
+
+def executing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the place of ``WorkerWrapperBase.execute_model``."""
+
+    def execute_model(self: Any, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+        steps = None
+        with _BEGINNING:
+            steps = _steps_of(self)
+            steps.begin(scheduler_output)
+        try:
+            result = original(self, scheduler_output, *args, **kwargs)
+        except BaseException as error:
+            _end(steps, error)
+            raise
+        if result is not None:
+            # Nothing is sampled: it pools, or hands on to another rank.
+            _end(steps)
+        return result
+
+    return execute_model
+
+
+def sampling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the place of ``sample_tokens``, which ends the step that was begun."""
+
+    def sample_tokens(self: Any, *args: Any, **kwargs: Any) -> Any:
+        steps = self.__dict__.get(_STATE)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            _end(steps, error)
+            raise
+        _end(steps)
+        return result
+
+    return sample_tokens
+
+
+def idling(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the place of ``execute_dummy_batch``."""
+
+    def execute_dummy_batch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        steps = None
+        with _BEGINNING:
+            steps = _steps_of(self)
+            steps.begin_dummy()
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            _end(steps, error)
+            raise
+        _end(steps)
+        return result
+
+    return execute_dummy_batch
+
+
+def stopping(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the place of ``WorkerWrapperBase.shutdown``."""
+
+    def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _FLUSHING:
+            if _STATE in self.__dict__:
+                # vLLM kills what does not end at once.
+                gputrace.flush(_FLUSH_TIMEOUT_S)
+        return original(self, *args, **kwargs)
+
+    return shutdown
+
+
+def compiled(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes the place of ``execute_model_ray``, whose steps go past the wrapper."""
+
+    def execute_model_ray(self: Any, *args: Any, **kwargs: Any) -> Any:
+        faults.unmeasured(COMPILED_DAG)
+        return original(self, *args, **kwargs)
+
+    return execute_model_ray
+
+
+def _end(steps: Steps | None, error: BaseException | None = None) -> None:
+    with _ENDING:
+        if steps is not None:
+            steps.end(error)
