@@ -73,8 +73,8 @@ def member(*, variant: str | None = None) -> Member:
     A request tells its totals only once the batches that it waits for are settled.
 
     Args:
-        variant: Variant of the model that serves it, such as an adapter (LoRA), where one batch serves several:
-            its share is of this variant, whatever the batch says of itself.
+        variant: Variant of the model that serves it, such as an adapter (LoRA), where one batch
+            serves several: its share is of this variant, whatever the batch says of itself.
     """
     scope = attribution.scope_in_force()
     call = attribution.enclosing_call(scope)

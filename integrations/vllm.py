@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import re
 from typing import TYPE_CHECKING, Any
+
+import wrapt
 
 from gputrace import faults
 from gputrace.integrations import patching, vllm_scheduler, vllm_stamps, vllm_worker
@@ -68,7 +69,7 @@ _FIELDS = {
     "CachedRequestData": ("req_ids", "resumed_req_ids", "num_computed_tokens", "num_output_tokens"),
 }
 
-#: Steps of the executor that compiles a graph of Ray's go past everything above. Only where there is Ray.
+#: Steps of the executor that compiles a graph of Ray's go past everything above.
 _COMPILED = Patch(
     "vllm.v1.executor.ray_utils", "RayWorkerWrapper.execute_model_ray", ("self",), vllm_worker.compiled
 )
@@ -89,20 +90,20 @@ def register() -> None:
         if not patching.apply(PATCHES, VERSION):
             _take_back(added)
             return
-        _watch_ray()
+        # Where it is used: it imports all of Ray.
+        wrapt.register_post_import_hook(_watch_compiled, _COMPILED.module)
 
 
 def _is_in_range() -> bool:
-    import vllm
-
-    number = re.match(r"(\d+)\.(\d+)\.\d", vllm.__version__)
+    version = str(importlib.import_module("vllm").__version__)
+    number = re.match(r"(\d+)\.(\d+)\.\d", version)
     # One that is built from the source may have no number, and is judged by its functions alone.
     known = number is None or _OLDEST <= (int(number[1]), int(number[2])) < _NEXT
     if not known:
         faults.log_once(
             "vllm-version",
             "gputrace leaves vLLM %s as it is: it knows %s; upgrade gputrace, or pin vllm",
-            vllm.__version__,
+            version,
             VERSION.number,
         )
     return known
@@ -148,12 +149,10 @@ def _take_back(added: list[str]) -> None:
         delattr(wrapper, name)
 
 
-def _watch_ray() -> None:
-    if importlib.util.find_spec("ray") is None or importlib.util.find_spec(_COMPILED.module) is None:
-        return
-    module = importlib.import_module(_COMPILED.module)
-    if hasattr(getattr(module, "RayWorkerWrapper", None), "execute_model_ray"):
-        patching.apply([_COMPILED], VERSION)
+def _watch_compiled(module: Any) -> None:
+    with _REGISTERING:
+        if hasattr(getattr(module, "RayWorkerWrapper", None), "execute_model_ray"):
+            patching.apply([_COMPILED], VERSION)
 
 
 def restore() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,9 +171,12 @@ def _other_sections(answers: dict[str, Answer], chosen: Settings | None, data: P
     from gputrace.cli.doctor_busy import busy_section
     from gputrace.cli.doctor_exporters import exporters_section
     from gputrace.cli.doctor_node import node_section
+    from gputrace.cli.doctor_vllm import read_vllm, vllm_section
 
     sections = [] if chosen is None else [exporters_section(chosen, answers)]
-    return [*sections, node_section(answers["node"]), busy_section(data, answers.get("busy", Answer()))]
+    sections += [node_section(answers["node"]), busy_section(data, answers.get("busy", Answer()))]
+    servers = vllm_section(read_vllm(), os.environ)
+    return sections if servers is None else [*sections, servers]
 
 
 def _priced(look: Look | None, hardware: Hardware) -> Sequence[Priced]:

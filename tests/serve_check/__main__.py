@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shutil
 import sys
 import tempfile
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 #: A worker exports when nothing has happened for a while.
 _QUIET_S = 1.5
-_ALWAYS = (checks.all_answered, checks.conserved, checks.billed_right)
+_ALWAYS = (checks.all_answered, checks.conserved, checks.nothing_is_stolen)
 _SMALL_BLOCKS = ("--block-size", "32")
 
 
@@ -55,6 +56,7 @@ SCENARIOS = {
         400,
         _SMALL_BLOCKS,
         (
+            checks.billed_right,
             checks.agrees_with_vllm,
             checks.every_request_whole,
             checks.aborted_are_charged,
@@ -64,26 +66,38 @@ SCENARIOS = {
     "preemption": Scenario(
         120,
         (*_SMALL_BLOCKS, "--num-gpu-blocks-override", "40"),
-        (checks.preempted, checks.every_request_whole, checks.aborted_are_charged),
+        (checks.billed_right, checks.preempted, checks.every_request_whole, checks.aborted_are_charged),
     ),
     "tensor-parallel": Scenario(
         60,
         (*_SMALL_BLOCKS, "--tensor-parallel-size", "2"),
-        (checks.counted_once, checks.every_request_whole, checks.aborted_are_charged),
+        (checks.billed_right, checks.counted_once, checks.every_request_whole, checks.aborted_are_charged),
     ),
     "data-parallel": Scenario(
         60,
         (*_SMALL_BLOCKS, "--data-parallel-size", "2"),
-        (checks.agrees_with_vllm, checks.every_request_whole, checks.aborted_are_charged),
+        (
+            checks.billed_right,
+            checks.agrees_with_vllm,
+            checks.every_request_whole,
+            checks.aborted_are_charged,
+        ),
     ),
     "speculation": Scenario(
         60,
         (
             *_SMALL_BLOCKS,
             "--speculative-config",
-            '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 1}',
+            json.dumps(
+                {
+                    "method": "ngram",
+                    "num_speculative_tokens": 3,
+                    "prompt_lookup_max": 4,
+                    "prompt_lookup_min": 1,
+                }
+            ),
         ),
-        (checks.speculated, checks.aborted_are_charged),
+        (checks.billed_right, checks.speculated, checks.aborted_are_charged),
     ),
     "fault": Scenario(400, _SMALL_BLOCKS, (checks.faults_contained,), (("SERVE_CHECK_FAULT", "1"),)),
 }

@@ -40,7 +40,7 @@ class Findings:
     def __init__(self) -> None:
         self.wrong: list[str] = []
 
-    def check(self, holds: bool, what: str) -> None:  # noqa: FBT001 - a check reads better so
+    def check(self, holds: bool, what: str) -> None:
         """Print what was checked; keep it where it does not hold."""
         print(f"  {'ok  ' if holds else 'FAIL'}  {what}", flush=True)
         if not holds:
@@ -136,6 +136,10 @@ def billed_right(found: Findings, run: Run) -> None:
     expected = sum(sent.samples for sent in run.planned)
     found.check(len(seen) == expected, f"{len(seen)} engine requests seen for {expected} that were made")
     found.check(not wrong, f"every one under its feature and tenant, {len(wrong)} are not")
+
+
+def nothing_is_stolen(found: Findings, run: Run) -> None:
+    """Check that no client has billed anybody else."""
     rows = Metrics(run.folder / "data").by("gputrace.feature.time", "gputrace.feature", "gputrace.tenant")
     known = {(one, other) for one in FEATURES for other in TENANTS} | {(_NOBODY, "")}
     known |= {("__overhead__", "")}

@@ -1,6 +1,6 @@
 """Looks over the shoulder of the hook in a worker of vLLM: what each step was told, and how long it took.
 
-Found by vLLM as a plugin of its own, after gputrace's by name or before: it wraps what gputrace's modules call.
+Found by vLLM as a plugin of its own; it wraps what the modules of gputrace call, in any order.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ def register() -> None:
     if not folder:
         return
     import gputrace
-    from gputrace import call as calls
-    from gputrace.integrations import vllm_members, vllm_scheduler, vllm_worker
+    from gputrace.integrations import vllm_members, vllm_scheduler
 
     watcher = _Watcher(Path(folder))
     whom, enter, leave = vllm_members.Members.of, gputrace.step.__enter__, gputrace.step.__exit__
@@ -56,7 +55,6 @@ def register() -> None:
     vllm_members.Members.left = left_  # type: ignore[method-assign]
     gputrace.step.__enter__ = entered  # type: ignore[method-assign]
     gputrace.step.__exit__ = left_step  # type: ignore[method-assign]
-    assert calls and vllm_worker
 
 
 class _Watcher:
@@ -76,13 +74,14 @@ class _Watcher:
     def told(self, members: Any, output: Any, work: Any) -> None:
         names = [one.req_id for one in output.scheduled_new_reqs]
         names += output.scheduled_cached_reqs.req_ids
+        served = [members.known[name].served for name in names]
         self._step = {
             "scheduled": output.total_num_scheduled_tokens,
             "counts": [output.num_scheduled_tokens[name] for name in names],
             "names": names,
             "work": [list(one) for one in work],
-            "features": [members.known[name].served.attribution.feature for name in names],
-            "tenants": [members.known[name].served.attribution.tenant for name in names],
+            "features": [None if one is None else one.attribution.feature for one in served],
+            "tenants": [None if one is None else one.attribution.tenant for one in served],
             "drafts": sum(map(len, output.scheduled_spec_decode_tokens.values())),
             "resumed": len(output.scheduled_cached_reqs.resumed_req_ids),
         }

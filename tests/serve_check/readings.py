@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NANO = 1_000_000_000
 
@@ -95,7 +97,7 @@ def probed(folder: Path) -> list[Steps]:
 
 
 def counters(text: str) -> dict[str, float]:
-    """Return vLLM's own counters, by name and labels but for those of the model and engine; engines summed."""
+    """Return vLLM's own counters, by name and labels but for those of model and engine; engines summed."""
     summed: dict[str, float] = defaultdict(float)
     for line in text.splitlines():
         matched = re.fullmatch(r"(vllm:[a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+)", line)

@@ -110,7 +110,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = monotonic() + _PATIENCE_S
     while monotonic() < deadline and process.poll() is None:
         try:
-            with urlopen(f"{url}/health", timeout=5) as answer:
+            with urlopen(f"{url}/health", timeout=5) as answer:  # noqa: S310 - started above
                 if answer.status == 200:
                     return
         except (URLError, OSError):

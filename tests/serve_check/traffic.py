@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
+
 import gputrace
 
 if TYPE_CHECKING:
