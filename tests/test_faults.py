@@ -86,3 +86,11 @@ def test_a_forked_child_begins_anew(caplog):
     faults.log_once("key", "said")
     assert faults.count() == 1
     assert len(caplog.records) == 4
+
+
+def test_what_integrations_could_not_time_is_counted_by_reason_until_a_fork():
+    for reason in ("one", "other", "one"):
+        faults.unmeasured(reason)
+    assert faults.all_unmeasured() == {"one": 2, "other": 1}
+    faults.reset()
+    assert faults.all_unmeasured() == {}

@@ -90,7 +90,7 @@ def vllm_section(vllm: Vllm | None, environment: Mapping[str, str]) -> Section |
             f"{_NEWER_RAY}=1 where the version has it, or the backend mp",
         )
     section.note(
-        "front ends on other machines bill features with gputrace and the same GPUTRACE_BAGGAGE_KEY there, else none"
+        "front ends on other machines need gputrace and the same GPUTRACE_BAGGAGE_KEY to bill features"
     )
     return section
 

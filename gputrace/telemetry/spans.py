@@ -121,6 +121,8 @@ def _among_members(call: Call, context: Context) -> tuple[Context, list[Link]]:
     Not under one of them: the thread or task of a batcher often was started by its first request.
     """
     contexts = [one.span_context for one in call.batch.members if one.span_context is not None]
+    if not contexts:
+        return context, []
     ambient = trace_api.get_current_span(context).get_span_context()
     if call.parent is None and any(one.trace_id == ambient.trace_id for one in contexts):
         context = Context({name: value for name, value in context.items() if name != _SPAN_KEY})

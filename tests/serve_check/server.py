@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 #: With which clients sign their baggage.
 KEY = "serve-check-" * 3
 
+_MIDDLEWARE = ("--middleware", "gputrace.integrations.vllm.Middleware")
 _PATIENCE_S = 240.0
 _STOPPING_S = 30.0
 
@@ -41,7 +42,12 @@ class Server(NamedTuple):
 
 @contextmanager
 def serving(
-    model: Path, folder: Path, options: Sequence[str] = (), variables: dict[str, str] | None = None
+    model: Path,
+    folder: Path,
+    options: Sequence[str] = (),
+    variables: dict[str, str] | None = None,
+    *,
+    middleware: bool = True,
 ) -> Iterator[Server]:
     """Run a server in the block.
 
@@ -50,6 +56,7 @@ def serving(
         folder: For files of this run.
         options: More of vLLM's.
         variables: More of the environment.
+        middleware: With that of gputrace.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = _free_port()
@@ -57,7 +64,7 @@ def serving(
     served.steps.mkdir(exist_ok=True)
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen(
-            _command(model, port, options),
+            _command(model, port, [*(_MIDDLEWARE if middleware else ()), *options]),
             env=_environment(served, variables or {}),
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -77,7 +84,6 @@ def _command(model: Path, port: int, options: Sequence[str]) -> list[str]:
         *("-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(model), "--served-model-name", "tiny", "--load-format", "dummy"),
         *("--enforce-eager", "--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024"),
-        *("--middleware", "gputrace.integrations.vllm.Middleware"),
         *options,
     ]
 

@@ -1,0 +1,59 @@
+"""Compares a vLLM with gputrace in it and one without: the same requests, in alternating runs.
+
+python tests/serve_check/throughput.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from time import monotonic
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import model
+import server
+import traffic
+
+import gputrace
+
+_RUNS = 5
+_REQUESTS = 400
+_WARM_UP = 60
+#: gputrace is not among the plugins that may be loaded, nor is the probe.
+_BARE = {"VLLM_PLUGINS": "", "SERVE_CHECK_STEPS": ""}
+_QUIET = {"SERVE_CHECK_STEPS": ""}
+
+
+def main() -> None:
+    """Print what each run took, and the ratio of the medians."""
+    folder = Path(tempfile.mkdtemp(prefix="serve-check-"))
+    gputrace.configure(data_dir=folder / "client", baggage_key=server.KEY, metric_attributes=("tenant",))
+    tiny = model.make(folder / "model")
+    planned = [sent for sent in traffic.plan(_REQUESTS) if not sent.gone]
+    took: dict[str, list[float]] = {"without": [], "with": []}
+    with (
+        server.serving(tiny, folder / "without", variables=_BARE, middleware=False) as without,
+        server.serving(tiny, folder / "with", variables=_QUIET) as with_it,
+    ):
+        urls = {"without": without.url, "with": with_it.url}
+        for url in urls.values():
+            asyncio.run(traffic.send_all(url, traffic.plan(_WARM_UP)))
+        for _ in range(_RUNS):
+            for name, url in urls.items():
+                began = monotonic()
+                asyncio.run(traffic.send_all(url, planned))
+                took[name].append(monotonic() - began)
+    for name, seconds in took.items():
+        print(
+            name, " ".join(f"{one:.2f}" for one in seconds), f"s, median {statistics.median(seconds):.2f} s"
+        )
+    pairs = [after / before for before, after in zip(took["without"], took["with"], strict=True)]
+    print(f"with / without: median of the pairs {statistics.median(pairs):.4f}")
+
+
+if __name__ == "__main__":
+    main()
