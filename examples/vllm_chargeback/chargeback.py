@@ -42,23 +42,24 @@ def make_model(folder: Path) -> Path:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, PreTrainedTokenizerFast
 
-    words = ["<unk>", "<s>", "</s>", *(f"w{number}" for number in range(3_997))]
+    unknown, begin, end = "<unk>", "<s>", "</s>"
+    words = [unknown, begin, end, *(f"w{number}" for number in range(3_997))]
     size = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4}
     LlamaConfig(
         vocab_size=len(words), architectures=["LlamaForCausalLM"], max_position_embeddings=1_024, **size
     ).save_pretrained(folder)
-    words_by_number = models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="<unk>")
+    words_by_number = models.WordLevel({word: at for at, word in enumerate(words)}, unk_token=unknown)
     tokenizer = Tokenizer(words_by_number)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     made = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>"
+        tokenizer_object=tokenizer, unk_token=unknown, bos_token=begin, eos_token=end
     )
     made.save_pretrained(folder)
     return folder
 
 
 def start(model: str, port: int, log: Path) -> subprocess.Popen[bytes]:
-    """Start vLLM. gputrace is in it because it is installed beside it; the middleware believes signed baggage."""
+    """Start vLLM; gputrace is in it since it is installed beside it. The middleware believes signed baggage."""
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
     command += ["--served-model-name", "assistant", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--max-model-len", "1024", "--middleware", "gputrace.integrations.vllm.Middleware"]

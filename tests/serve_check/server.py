@@ -33,11 +33,13 @@ class Server(NamedTuple):
         url: Where.
         data: Folder of the files that gputrace writes.
         steps: Folder of what the probe saw, one file a worker.
+        process_id: Of the process that was started, the parent of all others.
     """
 
     url: str
     data: Path
     steps: Path
+    process_id: int = 0
 
 
 @contextmanager
@@ -72,7 +74,7 @@ def serving(
         )
         try:
             _wait(process, served.url, folder / "server.log")
-            yield served
+            yield served._replace(process_id=process.pid)
         finally:
             _stop(process)
 
