@@ -59,7 +59,7 @@ def make_model(folder: Path) -> Path:
 
 
 def start(model: str, port: int, log: Path) -> subprocess.Popen[bytes]:
-    """Start vLLM; gputrace is in it since it is installed beside it. The middleware believes signed baggage."""
+    """Start vLLM; gputrace is in it since it is installed beside it. Its middleware believes baggage."""
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
     command += ["--served-model-name", "assistant", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--max-model-len", "1024", "--middleware", "gputrace.integrations.vllm.Middleware"]

@@ -111,6 +111,20 @@ def test_both_runners_tell_the_same() -> None:
     assert {one: older.total(one) for one in older.work} == {one: newer.total(one) for one in newer.work}
 
 
+def test_a_request_that_is_preempted_on_its_way_back_is_known_by_how_far_it_had_come() -> None:
+    known = members()
+    steps = [
+        {"new": [["r", 40, None, 0]], "scheduled": {"r": 40}},
+        {"known": [["r", 0, 1]], "resumed": ["r"], "scheduled": {"r": 16}},
+        {"known": [["r", 0, 1]], "resumed": ["r"], "scheduled": {"r": 32}},
+        {"known": [["r", 32, 1]], "scheduled": {"r": 9}},
+        {"known": [["r", 41, 2]], "scheduled": {"r": 1}},
+    ]
+    work = [known.of(output(step))[1][0] for step in steps]
+    assert [one.recomputed for one in work] == [0, 16, 32, 8, 0]
+    assert [one.prefill for one in work] == [40, 16, 32, 9, 0]
+
+
 def test_a_request_that_nobody_saw_begin_is_nobodys() -> None:
     known = members()
     served, work = known.of(output({"known": [["late", 40, 3]], "scheduled": {"late": 1}}))

@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _processor_s(process_id: int) -> float:
-    """Return what all processes of a server have used so far: on a busy machine it says more than the clock."""
+    """Return what all processes of a server have used: on a busy machine it says more than the clock."""
     started = psutil.Process(process_id)
     times = [one.cpu_times() for one in (started, *started.children(recursive=True))]
     return float(sum(one.user + one.system for one in times))
