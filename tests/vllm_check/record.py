@@ -1,6 +1,6 @@
 """Records what the real scheduler of vLLM tells its workers, without an engine or a model, for `make test`.
 
-    python tests/serve_check/record.py tests/integrations/vllm_recordings
+    python tests/vllm_check/record.py tests/integrations/vllm_recordings
 
 Run it with each version in turn; it needs vLLM's Python part alone. What the model would answer is made up:
 one token a step, and of drafts some accepted. 0.32 and 0.33 tell the same.

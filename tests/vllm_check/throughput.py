@@ -1,6 +1,6 @@
 """Compares a vLLM with gputrace in it and one without: the same requests, in alternating runs.
 
-python tests/serve_check/throughput.py
+python tests/vllm_check/throughput.py
 """
 
 from __future__ import annotations
