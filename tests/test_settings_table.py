@@ -18,7 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 #: Not read from outside: they follow from others, or say which command this is.
 DERIVED = {"agent", "sends_spans", "sends_metrics", "sends_logs"}
 #: For gputrace's own tests, and what it tells Ray's workers.
-INTERNAL = {"GPUTRACE_RAISE_FAULTS", "GPUTRACE_RAY_SETUP_HOOK", "GPUTRACE_RAY_SETTINGS"}
+INTERNAL = {
+    "GPUTRACE_RAISE_FAULTS",
+    "GPUTRACE_RAY_SETUP_HOOK",
+    "GPUTRACE_RAY_SETTINGS",
+    "GPUTRACE_VLLM_MARK",
+}
 
 
 def test_every_argument_of_configure_is_described():
