@@ -21,7 +21,7 @@ def test_a_simulation_and_its_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert "Simulated 0.25 h of 2 GPUs" in said
     assert f"gputrace report {data}" in said
-    assert len(list(data.glob("metrics-*"))) == 2
+    assert len(list(data.glob("metrics-*"))) == 3
     told = json.loads(truth.read_text())
     assert main(["report", str(data), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
