@@ -163,7 +163,7 @@ def _features() -> Panel:
             "On prompts", ratio(SCOPE.total(recorded.STEP_TIME, _PREFILL, per=row), f"({time})"), unit=SHARE
         ),
         Column("Tokens", tokens, unit=WHOLE),
-        Column("A device second", ratio(tokens, time), unit=PER_SECOND),
+        Column("A device second", ratio(tokens, time), unit=PER_SECOND, width=125),
     )
     return table(
         "Features on their models ($currency)",

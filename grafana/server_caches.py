@@ -33,7 +33,7 @@ def _cached() -> tuple[Panel, ...]:
     tokens = ratio(SCOPE.total(recorded.STEP_TOKENS, _CACHED), SCOPE.total(recorded.STEP_TOKENS, _OF_PROMPTS))
     return (
         stat(
-            "Prompt tokens from the cache",
+            "From the cache",
             "Share of prompt tokens that the prefix cache had. They are charged to nobody. Low where "
             "prompts begin alike: put what is common first, and keep requests of a feature on one server.",
             tokens,
@@ -41,9 +41,9 @@ def _cached() -> tuple[Panel, ...]:
             nothing=_NOT_CACHED,
         ),
         stat(
-            "Device hours that caches saved",
-            "What cached tokens would have taken, by the weights that split their steps: an estimate. It is "
-            "no part of what is charged.",
+            "Saved by caches",
+            "How many device hours cached tokens would have taken, by the weights that split their steps: "
+            "an estimate. It is no part of what is charged.",
             f"{SCOPE.total(recorded.STEP_CACHED_TIME)} / 3600",
             HOURS,
             nothing=_NOT_CACHED,
@@ -65,7 +65,7 @@ def _recomputed() -> tuple[Panel, ...]:
     )
     return (
         stat(
-            "Prompt tokens computed twice",
+            "Computed twice",
             "Share of computed prompt tokens that had been computed before, and were lost when their "
             "request had to make room. Give the cache more memory, or admit fewer requests at once.",
             tokens,
@@ -73,15 +73,15 @@ def _recomputed() -> tuple[Panel, ...]:
             nothing=_NOT_TWICE,
         ),
         stat(
-            "Device hours of recomputation",
-            "What they took. It is charged to the requests that had to make room, not to those that they "
-            "made room for.",
+            "Recomputation",
+            "How many device hours they took. It is charged to the requests that had to make room, not to "
+            "those that they made room for.",
             f"{SCOPE.total(recorded.STEP_RECOMPUTED_TIME)} / 3600",
             HOURS,
             nothing=_NOT_TWICE,
         ),
         stat(
-            "Lost to recomputation ($currency)",
+            "Recomputation ($currency)",
             "The same at what a second of the model cost on those devices: what preemptions cost in the "
             "range.",
             money(recorded.STEP_RECOMPUTED_TIME),

@@ -124,10 +124,10 @@ def _over_time() -> tuple[Panel, ...]:
 
 def _names() -> tuple[Column, ...]:
     return (
-        Column("Model", label="gputrace_model"),
-        Column("Service", label="job"),
-        Column("Device", label="hw_name"),
-        Column("Prompt tokens of a step", label="gputrace_step_regime"),
+        Column("Model", label="gputrace_model", width=95),
+        Column("Service", label="job", width=75),
+        Column("Device", label="hw_name", width=135),
+        Column("Prompt tokens", label="gputrace_step_regime", width=110),
     )
 
 
@@ -136,7 +136,7 @@ def _weights() -> Panel:
     value, error = learnt(catalogue.STEP_WEIGHT, *per), learnt(catalogue.STEP_WEIGHT_ERROR, *per)
     columns = (
         *_names(),
-        Column("One", label="gputrace_step_coefficient"),
+        Column("One", label="gputrace_step_coefficient", width=80),
         Column("Takes", value, unit=SECONDS),
         Column("±", error, unit=SECONDS),
         Column("± of it", ratio(error, value), unit=SHARE),
@@ -159,17 +159,21 @@ def _weights() -> Panel:
 def _fits() -> Panel:
     columns = (
         *_names(),
-        Column("Steps", learnt(catalogue.STEP_WEIGHT_STEPS, *_REGIME), unit=WHOLE),
+        Column("Steps", learnt(catalogue.STEP_WEIGHT_STEPS, *_REGIME), unit=WHOLE, width=70),
         Column(
-            "Residual", learnt(catalogue.STEP_WEIGHT_RESIDUAL, *_REGIME), unit=SHARE, steps=RESIDUAL_STEPS
+            "Residual",
+            learnt(catalogue.STEP_WEIGHT_RESIDUAL, *_REGIME),
+            unit=SHARE,
+            steps=RESIDUAL_STEPS,
+            width=85,
         ),
-        Column("Version", learnt(catalogue.STEP_WEIGHT_VERSION, *_REGIME), unit=WHOLE),
+        Column("Version", learnt(catalogue.STEP_WEIGHT_VERSION, *_REGIME), unit=WHOLE, width=75),
     )
     return table(
         "What they are learnt from",
-        "Steps behind the weights of each kind of step, how far half of the latest are off, and how often "
-        "the weights were learnt anew. Version 0 means that documented constants weigh: too few steps, or "
-        "too far off.",
+        "Steps behind the weights, by how many prompt tokens a step computes, how far half of the latest "
+        "are off, and how often the weights were learnt anew. Version 0 means that documented constants "
+        "weigh: too few steps, or too far off.",
         columns,
         sort="Steps",
         hidden=("hw_type",),

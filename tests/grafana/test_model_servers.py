@@ -58,14 +58,14 @@ def shown(title: str, reference: int = 0) -> str:
         # Of two kinds of devices, only that of the feature counts, at its own price.
         ("Spend of steps ($currency)", 18_000),
         ("Saved by caches ($currency)", 3_600),
-        ("Lost to recomputation ($currency)", 1_200),
+        ("Recomputation ($currency)", 1_200),
         ("Time on prompts", 2 / 3),
         # Cached tokens were not computed, recomputed ones are among those of prompts.
         ("Tokens a device second", 30),
         ("Tokens for 1 $currency", 3),
         ("A million tokens ($currency)", 1_000_000 / 3),
-        ("Prompt tokens from the cache", 0.25),
-        ("Prompt tokens computed twice", 0.1),
+        ("From the cache", 0.25),
+        ("Computed twice", 0.1),
         # Of the server, whoever is chosen.
         ("Split by documented constants", 1 / 9),
         ("Split in equal parts", 0),
