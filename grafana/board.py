@@ -36,7 +36,7 @@ _READ_FROM = {
     "environment": (catalogue.DEVICE_TIME, ()),
     "job": (catalogue.SDK_QUEUE_LENGTH, ("environment",)),
     "feature": (catalogue.FEATURE_TIME, ("environment", "job")),
-    "model": (catalogue.STEPS, ("environment", "job")),
+    "model": (catalogue.FEATURE_TIME, ("environment", "job")),
     "currency": (catalogue.DEVICE_COST, ()),
     "hw_type": (catalogue.DEVICE_TIME, ("environment",)),
     "hw_name": (catalogue.DEVICE_TIME, ("environment", "hw_type")),
