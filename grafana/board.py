@@ -27,6 +27,7 @@ BOARDS = {
     "gputrace-budget": "GPU spend: budget and allocation",
     "gputrace-escalation": "GPU spend: escalation pay-off",
     "gputrace-fleet": "GPU spend: fleet utilisation",
+    "gputrace-servers": "GPU spend: model servers",
     "gputrace-health": "GPU spend: telemetry health",
 }
 
@@ -35,6 +36,7 @@ _READ_FROM = {
     "environment": (catalogue.DEVICE_TIME, ()),
     "job": (catalogue.SDK_QUEUE_LENGTH, ("environment",)),
     "feature": (catalogue.FEATURE_TIME, ("environment", "job")),
+    "model": (catalogue.FEATURE_TIME, ("environment", "job")),
     "currency": (catalogue.DEVICE_COST, ()),
     "hw_type": (catalogue.DEVICE_TIME, ("environment",)),
     "hw_name": (catalogue.DEVICE_TIME, ("environment", "hw_type")),

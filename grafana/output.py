@@ -10,6 +10,7 @@ from gputrace.grafana import (
     escalation_payoff,
     feature_detail,
     fleet_utilisation,
+    model_servers,
     spend_overview,
     telemetry_health,
 )
@@ -40,6 +41,7 @@ def boards() -> tuple[Board, ...]:
         budget_allocation.board(),
         escalation_payoff.board(),
         fleet_utilisation.board(),
+        model_servers.board(),
         telemetry_health.board(),
     )
 

@@ -27,6 +27,7 @@ VARIABLES = {
     "environment": (ENVIRONMENT, True),
     "job": (JOB, True),
     "feature": (catalogue.FEATURE, True),
+    "model": (catalogue.MODEL, True),
     "currency": (catalogue.CURRENCY, False),
     "hw_type": (catalogue.HW_TYPE, False),
     "hw_name": (catalogue.HW_NAME, True),

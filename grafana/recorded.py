@@ -23,6 +23,7 @@ _OF_FEATURE = (*RESOURCE, catalogue.FEATURE, catalogue.MODEL, catalogue.HW_TYPE,
 _OF_FLEET = (ENVIRONMENT, catalogue.HW_TYPE, catalogue.HW_NAME, catalogue.DEVICE_STATE)
 _OF_DEVICE = (catalogue.HW_ID, *_OF_FLEET)
 _OF_CASCADE = (*RESOURCE, catalogue.ESCALATION_CASCADE, catalogue.FEATURE)
+_OF_SERVER = (*RESOURCE, catalogue.MODEL, catalogue.HW_TYPE, catalogue.HW_NAME)
 _ONE_PUBLISHER = labels(catalogue.HW_ID, catalogue.PUBLISHER)
 
 
@@ -113,6 +114,15 @@ ESCALATION_REQUESTS = _rate(
 ESCALATION_COST = _rate(
     "cascade", catalogue.ESCALATION_COST, (*_OF_CASCADE, catalogue.STAGE, catalogue.CURRENCY)
 )
+# Who pays for a step is known by feature; how many steps there were, by server alone.
+STEPS = _rate("server", catalogue.STEPS, (*_OF_SERVER, catalogue.STEP_REGIME))
+STEP_MEMBERS = _rate("feature", catalogue.STEP_MEMBERS, _OF_FEATURE)
+STEP_TOKENS = _rate("feature", catalogue.STEP_TOKENS, (*_OF_FEATURE, catalogue.STEP_KIND))
+STEP_TIME = _rate(
+    "feature", catalogue.STEP_TIME, (*_OF_FEATURE, catalogue.STEP_PHASE, catalogue.STEP_WEIGHTS)
+)
+STEP_CACHED_TIME = _rate("feature", catalogue.STEP_CACHED_TIME, _OF_FEATURE)
+STEP_RECOMPUTED_TIME = _rate("feature", catalogue.STEP_RECOMPUTED_TIME, _OF_FEATURE)
 
 RATES = (
     FEATURE_COST,
@@ -128,6 +138,12 @@ RATES = (
     FLEET_OVERLAP,
     ESCALATION_REQUESTS,
     ESCALATION_COST,
+    STEPS,
+    STEP_MEMBERS,
+    STEP_TOKENS,
+    STEP_TIME,
+    STEP_CACHED_TIME,
+    STEP_RECOMPUTED_TIME,
 )
 SUMS = tuple(one for rate in RATES for one in rate.sums)
 

@@ -25,6 +25,8 @@ class Unit:
 MONEY = Unit("locale", 2)
 # What one request or one event costs, often a fraction of a cent.
 SMALL_MONEY = Unit("locale", 4)
+# What one of the currency buys, often millions.
+FOR_MONEY = Unit("short", 2)
 SECONDS = Unit("s")
 HOURS = Unit("suffix: h", 1)
 SHARE = Unit("percentunit", 1)
@@ -49,6 +51,8 @@ DECISION_COLOURS = dict(zip(catalogue.ESCALATION_DECISIONS, (BLUE, ORANGE, PURPL
 # What people call the stages of a cascade; other names get a colour of the palette.
 STAGE_COLOURS = {"small": BLUE, "light": BLUE, "large": ORANGE, "heavy": ORANGE, "audit": PURPLE}
 QUANTILE_COLOURS = {"p50": GREEN, "p95": YELLOW, "p99": ORANGE}
+PHASE_COLOURS = dict(zip(catalogue.STEP_PHASES, (BLUE, ORANGE, GREY), strict=True))
+KIND_COLOURS = dict(zip(catalogue.STEP_KINDS, (BLUE, ORANGE, GREEN, RED), strict=True))
 BOUND_COLOURS = dict(zip(catalogue.ESCALATION_BOUNDS, (GREY, BLUE, GREY), strict=True))
 
 Steps = tuple[tuple[float | None, str], ...]
@@ -59,6 +63,9 @@ COVERAGE_STEPS: Steps = ((None, RED), (0.95, YELLOW), (0.99, GREEN))
 BALANCE_STEPS: Steps = ((None, GREEN), (0.01, YELLOW), (0.05, RED))
 BUDGET_STEPS: Steps = ((None, GREEN), (0.8, YELLOW), (1.0, RED))
 GROWTH_STEPS: Steps = ((None, GREEN), (0.25, YELLOW), (1.0, RED))
+# From what the weights may be off by, beyond which documented constants weigh.
+RESIDUAL_STEPS: Steps = ((None, GREEN), (0.15, YELLOW), (0.25, RED))
+SHARE_ERROR_STEPS: Steps = ((None, GREEN), (0.025, YELLOW), (0.1, RED))
 FAULT_STEPS: Steps = ((None, GREEN), (1e-9, RED))
 # What is not known is neither.
 SAVING_STEPS: Steps = ((None, "text"), (-1e9, RED), (0.0, GREEN))

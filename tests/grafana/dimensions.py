@@ -40,6 +40,7 @@ GRAFANA = {
     frozenset({("By", 1)}): {"bytes"},
     frozenset({("Cel", 1)}): {"celsius"},
     frozenset({("currency", 1)}): {"locale"},
+    frozenset({("currency", -1)}): {"short"},
     frozenset({("currency", 1), ("h", -1)}): {"locale"},
     frozenset({("currency", 1), ("d", -1)}): {"locale"},
 }

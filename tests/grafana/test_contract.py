@@ -296,7 +296,12 @@ def test_the_unit_is_what_the_query_measures(board, panel, target):
         assert "$currency" in panel["title"]
     if unit == "percentunit":
         shares = [one for one in nodes(parsed(target["expr"])) if isinstance(one, promql.BinaryExpr)]
-        assert any(str(one.op) == "/" for one in shares) or re.search(r"_ratio|quantity=", target["expr"])
+        ratios = {name for name, metric in EMITTED.items() if metric.unit == "{ratio}"}
+        assert (
+            any(str(one.op) == "/" for one in shares)
+            or re.search(r"_ratio|quantity=", target["expr"])
+            or selectors(parsed(target["expr"]))[0].name in ratios
+        )
 
 
 # --- 5: panels ---------------------------------------------------------------

@@ -18,6 +18,7 @@ CONTRACT = "tests/grafana/test_contract.py::"
 RULES = "tests/grafana/test_rules.py::"
 ANY_SOURCE = "tests/grafana/test_sources.py::"
 TOTALS = "tests/grafana/test_totals.py::"
+SERVERS = "tests/grafana/test_model_servers.py::"
 
 MUTATIONS = [
     Mutation(
@@ -194,5 +195,40 @@ MUTATIONS = [
         'not 0 < amount < float("inf")',
         'not -2 < amount < float("inf")',
         "tests/test_settings_budgets.py::test_what_is_wrong_is_named",
+    ),
+    Mutation(
+        "model servers: all devices have one price",
+        "grafana/server_queries.py",
+        "_SERVER = (catalogue.MODEL, catalogue.HW_TYPE, catalogue.HW_NAME)",
+        "_SERVER = (catalogue.MODEL, catalogue.HW_TYPE)",
+        SERVERS + "test_each_kind_of_device_has_its_price",
+    ),
+    Mutation(
+        "model servers: cached tokens are computed ones",
+        "grafana/server_queries.py",
+        '"prefill|decode", "=~"',
+        '"prefill|decode|cached", "=~"',
+        SERVERS + "test_a_number_is_what_was_exported",
+    ),
+    Mutation(
+        "model servers: a batch holds the chosen feature alone",
+        "grafana/model_servers.py",
+        "SERVERS.now(recorded.STEP_MEMBERS, per=_MODEL)",
+        "SCOPE.now(recorded.STEP_MEMBERS, per=_MODEL)",
+        SERVERS + "test_a_batch_holds_the_sequences_of_everybody",
+    ),
+    Mutation(
+        "model servers: a share is of the chosen features",
+        "grafana/server_queries.py",
+        "whole = SERVERS.total(",
+        "whole = SCOPE.total(",
+        SERVERS + "test_a_share_is_of_all_time_of_the_model",
+    ),
+    Mutation(
+        "model servers: weights are of any process",
+        "grafana/server_weights.py",
+        "and on ({labels(INSTANCE, *_REGIME)}) {best}",
+        "and on ({labels(*_REGIME)}) {best}",
+        SERVERS + "test_weights_are_of_the_process_that_learnt_most",
     ),
 ]
