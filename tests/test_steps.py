@@ -97,6 +97,7 @@ def test_a_step_that_is_counted_elsewhere_is_charged_and_no_more(
     [
         [Work(prefill=5)],
         [Work(prefill=5), Work(prefill=-1)],
+        [Work(decode=5), Work(decode=-1)],
         [Work(prefill=5), Work(prefill=1.5)],  # type: ignore[arg-type]
         [Work(prefill=5), Work(prefill=1 << 70)],
         [Work(prefill=5), Work(prefill=1, recomputed=2)],
