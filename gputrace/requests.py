@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls, call_closing, ledger
-from gputrace.attribution import tolerated_fields
+from gputrace import call as calls, call_closing, catalogue, ledger
+from gputrace.attribution import ATTRIBUTE_OF_FIELD, tolerated_fields
 from gputrace.call_blocks import OpenCalls
 from gputrace.call_site import HOLD_NONE, Site
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
+
+    from opentelemetry.trace import Span
 
     from gputrace.attribution import Attribution
     from gputrace.call import Call
@@ -108,6 +110,18 @@ class Request:
 
     def _site(self, operation: str) -> Site:
         return _site(operation)
+
+    def describe_to(self, span: Span) -> None:
+        """Write whom the request is billed to, and its id, to a span that someone else makes of it.
+
+        Args:
+            span: Such as the server span of a framework.
+        """
+        if span.is_recording():
+            billed = self.attribution
+            said = {name: getattr(billed, field) for field, name in ATTRIBUTE_OF_FIELD.items()}
+            span.set_attributes({name: value for name, value in said.items() if value is not None})
+            span.set_attribute(catalogue.REQUEST_ID, self.id)
 
     def set(self, **fields: Any) -> None:
         """Change what the request is billed to from now on; as ``current().set``.

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry import trace as trace_api
+
 import gputrace
 from gputrace import faults
 from gputrace.integrations import asgi_routes
@@ -60,11 +62,12 @@ class RequestMiddleware:
             await self._handle(scope, receive, send)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        around = trace_api.get_current_span()
         with gputrace.request(method_of(scope)) as request:
             handling = None
             with _OPENING:
                 asgi_routes.watch()
-                handling = Handling(request, scope, self.options)
+                handling = Handling(request, scope, self.options, around)
             if handling is None:
                 await self.app(scope, receive, send)
                 return

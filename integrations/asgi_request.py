@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry.trace import SpanKind
+
 from gputrace import baggage, faults
 from gputrace.integrations import asgi_routes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+
+    from opentelemetry.trace import Span
 
     from gputrace.integrations.asgi import Options
     from gputrace.requests import Request
@@ -30,6 +34,7 @@ _GOOD_CODES = frozenset({1000, 1001, 1005})
 _SERVER_ERRORS = 500
 
 _RESOLVING = faults.contained("ask which feature a request belongs to")
+_JOINING = faults.contained("write to the server span whom a request is billed to")
 _TELLING = faults.contained("tell the client what a request came to")
 
 
@@ -56,10 +61,12 @@ class Handling:
         request: Its container.
         scope: Its ASGI scope.
         options: How the application was instrumented.
+        around: The span in force outside; a server span is that of another instrumentation, for this request.
     """
 
-    def __init__(self, request: Request, scope: Scope, options: Options) -> None:
+    def __init__(self, request: Request, scope: Scope, options: Options, around: Span) -> None:
         self._request = request
+        self._server = around if getattr(around, "kind", None) is SpanKind.SERVER else None
         self._options = options
         self._scope = scope
         self._method = method_of(scope)
@@ -147,13 +154,18 @@ class Handling:
                 if self._options.server_timing:
                     with _TELLING:
                         message = self._timed(message)
+            last = kind == "http.response.pathsend" or (
+                kind == "http.response.body" and not message.get("more_body", False)
+            )
+            if last:
+                # A server span ends with the last part.
+                self._tell_server()
             try:
                 await send(message)
             except OSError:
                 self._gone = True
                 raise
-            last = kind == "http.response.body" and not message.get("more_body", False)
-            if last or kind == "http.response.pathsend":
+            if last:
                 self.end()
 
         return sent
@@ -164,6 +176,7 @@ class Handling:
         Args:
             error: What the application raised.
         """
+        self._tell_server()
         if self._gone:
             self._request.close(status="cancelled")
         elif error is not None:
@@ -174,6 +187,11 @@ class Handling:
             self._request.close(status="error", error_type=str(self._status_code))
         else:
             self._request.close()
+
+    def _tell_server(self) -> None:
+        if self._server is not None:
+            with _JOINING:
+                self._request.describe_to(self._server)
 
     def _timed(self, message: Message) -> Message:
         calls, charged_ms = self._request.calls, self._request.charged_ns / 1e6

@@ -14,6 +14,13 @@ FASTAPI = "tests/integrations/test_fastapi.py::"
 MESSAGES = "tests/integrations/test_asgi.py::"
 MUTATIONS = [
     Mutation(
+        "fastapi: a server span is told after it has ended",
+        "integrations/asgi_request.py",
+        "            if last:\n                # A server span ends with the last part.\n",
+        "            if False:\n",
+        "tests/integrations/test_fastapi_beside.py::test_what_a_stream_says_at_its_end_is_still_told",
+    ),
+    Mutation(
         "contrib 3586: what a thread of the pool sets stays in its copy of the context",
         CURRENT,
         "        if scope is None or scope is attribution.outermost or (scope is call and over):",
