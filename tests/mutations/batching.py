@@ -50,8 +50,8 @@ MUTATIONS = [
     Mutation(
         "batches: weights are not looked at",
         BATCHING,
-        "        self.weights = [int(weight * scale) for weight in summed.values()]",
-        "        self.weights = [1 for weight in summed.values()]",
+        "[int(weight * scale) for weight in summed.values()]",
+        "[1 for weight in summed.values()]",
         OF_BATCHES + "test_tokens_split_a_batch",
     ),
     Mutation(
