@@ -252,6 +252,23 @@ def test_every_metric_of_steps_is_as_the_catalogue_says(served: Recorder) -> Non
         assert all(value >= 0 and math.isfinite(value) for _, value in rows[metric.name])
 
 
+def test_what_is_learnt_while_a_step_runs_does_not_change_how_it_is_split(
+    recorder: Recorder, clock: VirtualClock
+) -> None:
+    def by_feature() -> dict[str, int]:
+        return {name: round(1e9 * seconds) for name, seconds in recorder.time_by(FEATURE).items() if seconds}
+
+    with gputrace.step([member("a"), member("b")], [Work(prefill=900), Work(decode=1)], model="llm"):
+        clock.advance(10 * MS)
+        first = by_feature()
+        # By these, it would be the other way round.
+        teach(recorder, (0.0, 0.0, 1.0, 0.0, 0.0))
+        with gputrace.span("attention"):
+            clock.advance(10 * MS)
+    assert sum(first.values()) == 10 * MS
+    assert by_feature() == {name: pytest.approx(2 * part, abs=2) for name, part in first.items()}
+
+
 def test_each_model_has_weights_of_its_own(recorder: Recorder, clock: VirtualClock) -> None:
     for model, each in (("small", 1), ("large", 9)):
         for number in range(600):

@@ -146,6 +146,16 @@ def test_work_of_nothing_at_all_counts_alike(recorder: Recorder, clock: VirtualC
     assert charged_ns(recorder) == {"a": 5, "b": 5}
 
 
+def test_cached_tokens_cost_nothing_and_recomputed_ones_what_others_do(
+    recorder: Recorder, clock: VirtualClock
+) -> None:
+    plain = Work(prefill=100, context=500)
+    work = [plain, plain._replace(cached=500), plain._replace(recomputed=100)]
+    with gputrace.step([member("plain"), member("cached"), member("recomputed")], work):
+        clock.advance(9 * MS)
+    assert charged_ns(recorder) == {"plain": 3 * MS, "cached": 3 * MS, "recomputed": 3 * MS}
+
+
 def test_what_is_under_a_step_is_split_as_it_is(recorder: Recorder, clock: VirtualClock) -> None:
     step = gputrace.step([member("a"), member("b")], [Work(prefill=900), Work(decode=1)], hold="none")
     with step, gputrace.span("attention"):

@@ -205,6 +205,20 @@ def test_a_regime_that_is_rarely_seen_takes_the_weights_of_all() -> None:
     assert prices.theta[1] == pytest.approx(simulation.ADDITIVE[1], rel=0.2)
 
 
+def test_each_regime_is_learnt_from_its_own_steps() -> None:
+    """A token beyond the prompt takes three times as long beside 600 tokens of one as it does alone."""
+    weights, chance = steps_weights.Weights(), random.Random(4)
+    each = {0: 60e-6, 600: 180e-6}
+    for _ in range(600):
+        for prefill, second in each.items():
+            decode = chance.randint(1, 40)
+            weights.learn((1.0, float(prefill), float(decode), 0.0, 0.0), 5e-3 + second * decode)
+    for prefill, second in each.items():
+        solution = weights.regimes[steps_weights.regime_of(prefill)].fit.solution
+        assert solution is not None
+        assert solution.theta[2] == pytest.approx(second, rel=1e-3)
+
+
 def test_a_large_step_has_the_prices_of_each_regime_that_it_grows_through() -> None:
     weights = steps_weights.Weights()
     thetas = [(10.0 + n, 1.0 + n, 2.0 + n, 3.0 + n, 4.0 + n) for n in range(len(weights.regimes))]

@@ -24,6 +24,48 @@ MUTATIONS = [
         OF_STEPS + "test_a_step_is_split_by_what_its_members_do",
     ),
     Mutation(
+        "steps: cached tokens cost something",
+        WORK,
+        "    prefill, decode, context, _, _ = work\n",
+        "    prefill, decode, context, cached, _ = work\n    prefill += cached\n",
+        OF_STEPS + "test_cached_tokens_cost_nothing_and_recomputed_ones_what_others_do",
+    ),
+    Mutation(
+        "steps: recomputed tokens are free",
+        WORK,
+        "    prefill, decode, context, _, _ = work\n",
+        "    prefill, decode, context, _, recomputed = work\n    prefill -= recomputed\n",
+        OF_STEPS + "test_cached_tokens_cost_nothing_and_recomputed_ones_what_others_do",
+    ),
+    Mutation(
+        "steps: nobody bears the fixed part",
+        WORK,
+        "    return (1.0 / members, ",
+        "    return (0.0, ",
+        OF_STEPS + "test_a_step_is_split_by_what_its_members_do",
+    ),
+    Mutation(
+        "steps: each member bears the fixed part whole",
+        WORK,
+        "    return (1.0 / members, ",
+        "    return (1.0, ",
+        OF_SETTLER + "test_vectors_of_members_sum_up",
+    ),
+    Mutation(
+        "steps: the context that is read is free",
+        WORK,
+        "float(context if decode else 0)",
+        "0.0",
+        OF_STEPS + "test_a_step_is_split_by_what_its_members_do",
+    ),
+    Mutation(
+        "steps: weights that come later change what a running step is split by",
+        SETTLER,
+        "        if not isinstance(served, StepBatch) or served.server is not None:",
+        "        if not isinstance(served, StepBatch):",
+        OF_SETTLER + "test_what_is_learnt_while_a_step_runs_does_not_change_how_it_is_split",
+    ),
+    Mutation(
         "steps: work that cannot be done is believed",
         WORK,
         "min(read) >= 0 and ",
@@ -109,6 +151,20 @@ MUTATIONS = [
         + "test_a_large_step_has_the_prices_of_each_regime_that_it_grows_through "
         + OF_WEIGHTS
         + "test_shares_of_a_server_bound_by_arithmetic_or_by_memory",
+    ),
+    Mutation(
+        "weights: constants weigh for ever",
+        WEIGHTS,
+        "            self.fit = Fit(self._version, self._candidate)",
+        "            self.fit = Fit(self._version, None)",
+        OF_WEIGHTS + "test_constants_weigh_the_first_500_steps",
+    ),
+    Mutation(
+        "weights: a regime learns from the steps of the others",
+        WEIGHTS,
+        "        self.regimes[regime_of(x[_PREFILL])].learn(x, took_s)\n",
+        "        for regime in self.regimes[:-1]:\n            regime.learn(x, took_s)\n",
+        OF_WEIGHTS + "test_each_regime_is_learnt_from_its_own_steps",
     ),
     Mutation(
         "weights: nothing is ever forgotten",
