@@ -9,9 +9,11 @@ from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row, feature_link, value_link
 from gputrace.grafana.panels import Query, lines, ranking, shares, stat
 from gputrace.grafana.promql import Scope, match, named, ratio
+from gputrace.grafana.sources import label
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
     COVERAGE_STEPS,
+    GREY,
     GROWTH_STEPS,
     HOURS,
     IDLE_STEPS,
@@ -40,6 +42,11 @@ _SPEND = _SCOPE.total(recorded.FEATURE_COST)
 _BY_FEATURE = _SCOPE.total(recorded.FEATURE_COST, per=_FEATURE)
 _BEFORE = _SCOPE.total(recorded.FEATURE_COST, before=True)
 _REQUESTS = _SCOPE.total(recorded.REQUESTS, per=_FEATURE)
+_PARTS, _OTHERS, _BARS = 10, "all others", 20
+# More parts than that are no picture: all others are one. There is none where there are no others.
+_TOP = f"topk({_PARTS}, {_BY_FEATURE})"
+_REST = f"sum ({_BY_FEATURE} unless {_TOP})"
+_LARGEST = f'{_TOP} or label_replace({_REST}, "{label(catalogue.FEATURE)}", "{_OTHERS}", "", "")'
 _PER_THOUSAND = f"1000 * {ratio(_BY_FEATURE, _REQUESTS)}"
 _FLEET = _SCOPE.total(recorded.FLEET_COST)
 # Half a history would make everything look as if it had doubled.
@@ -138,17 +145,19 @@ def _by_feature() -> Row:
             ),
             shares(
                 "Share of spend ($currency)",
-                "Who spent what was charged in the range. `__none__` is tracked work that nobody named.",
-                Query(f"sort_desc({_BY_FEATURE})", "{{gputrace_feature}}", instant=True),
+                "Who spent what was charged in the range: the ten largest, and all others as one; below, "
+                "each stands alone. `__none__` is tracked work that nobody named.",
+                Query(f"sort_desc({_LARGEST})", "{{gputrace_feature}}", instant=True),
                 MONEY,
+                colours={_OTHERS: GREY},
                 nothing=NO_SPEND,
                 links=feature_link(),
             ),
             ranking(
                 "Cost of 1 000 requests ($currency)",
-                "Spend over requests, dearest first. Falling spend with rising unit cost means less use, "
-                "not more thrift.",
-                Query(f"sort_desc({_PER_THOUSAND})", "{{gputrace_feature}}", instant=True),
+                "Spend over requests, of the twenty dearest. Falling spend with rising unit cost means "
+                "less use, not more thrift.",
+                Query(f"sort_desc(topk({_BARS}, {_PER_THOUSAND}))", "{{gputrace_feature}}", instant=True),
                 SMALL_MONEY,
                 nothing=NO_REQUESTS,
                 links=feature_link(),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gputrace import catalogue
-from gputrace.grafana import recorded
+from gputrace.grafana import recorded, spend_overview
 from gputrace.grafana.promql import SHORT, Scope, match
 from gputrace.grafana.sources import UnknownNameError
 from tests.grafana.promtool import DEVICE, RATES, SPENT, SUMS, near
@@ -121,3 +123,25 @@ def test_a_device_of_several_publishers_is_summed_once(evaluate):
     for source in (recorded.FLEET_TIME, recorded.DEVICE_TIME):
         total = over("1h", ALL.total(source, match(catalogue.DEVICE_STATE, "charged")))
         record(evaluate, series, [("92m", near(total, 1800))])
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize(("features", "parts"), [(3, 3), (10, 10), (14, 11)])
+def test_the_ring_has_ten_parts_and_one_for_all_others(evaluate, features, parts):
+    spent = 'gputrace_feature_cost_total{job="api", gputrace_feature="f%d", gputrace_currency="USD"}'
+    board = json.loads(spend_overview.board().to_json())
+    (ring,) = [panel for panel in board["panels"] if panel["title"].startswith("Share of spend")]
+    asked = ring["targets"][0]["expr"]
+    for name, value in (("$currency", "USD"), ("$environment", ".*"), ("$job", ".*"), ("$feature", ".*")):
+        asked = asked.replace(name, value)
+    asked = over("1h", asked)
+    others = sum(0.01 * rank for rank in range(1, features - 9)) * 60
+    of_others = f'count(({asked}) and on (gputrace_feature) label_replace(vector(1), "gputrace_feature", '
+    of_others += '"all others", "", ""))'
+    true = [
+        ("62m", f"count({asked}) == {parts}"),
+        ("62m", near(f"sum({asked})", sum(0.01 * rank for rank in range(1, features + 1)) * 60, 0.05)),
+    ]
+    if others:
+        true.append(("62m", f"{of_others} == 1"))
+    record(evaluate, {spent % rank: f"0+{0.01 * rank:.2f}x70" for rank in range(1, features + 1)}, true)

@@ -22,6 +22,13 @@ SERVERS = "tests/grafana/test_model_servers.py::"
 
 MUTATIONS = [
     Mutation(
+        "boards: what is beyond the ten largest features is not in the ring",
+        "grafana/spend_overview.py",
+        "_LARGEST = f'{_TOP} or label_replace(",
+        "_LARGEST = f'{_TOP} and label_replace(",
+        "tests/grafana/test_totals.py::test_the_ring_has_ten_parts_and_one_for_all_others",
+    ),
+    Mutation(
         "boards: totals read more series than they need",
         PROMQL,
         "self.select(sums[0], *matchers)",
