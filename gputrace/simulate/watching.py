@@ -106,7 +106,9 @@ class _Watcher:
             if at_ns - estimated_ns >= every_ns or at_ns == plan.end_ns:
                 estimated_ns = at_ns
                 self._rows = self._estimated(at_ns)
-            self._show(at_ns)
+            # An export with nothing in it would only be in the way of who reads the files.
+            if self._rows:
+                self._show(at_ns)
             if self._history is not None and (at_ns - plan.start_ns) % _ESTIMATED_EVERY_NS == 0:
                 yield list(self._history.flush())
         self._providers.shutdown()

@@ -14,8 +14,10 @@ DEMAND = "gputrace/simulate/demand.py"
 RUNNING = "gputrace/simulate/running.py"
 REMOTE = "exporters/remote_write.py"
 HISTORY = "gputrace/simulate/history.py"
+WATCHING = "gputrace/simulate/watching.py"
 REPORTED = "tests/simulate/test_report.py::"
 PLAYED = "tests/simulate/test_process.py::"
+WATCHED = "tests/simulate/test_watching.py::"
 ASKED = "tests/simulate/test_demand.py::"
 WRITTEN = "tests/exporters/test_remote_write.py::"
 IN_PROMETHEUS = "tests/integration/test_simulated_history.py::"
@@ -26,14 +28,42 @@ MUTATIONS = (
         PROCESS,
         "            _wait_for(_PATIENCE_NS)\n",
         "",
-        "tests/simulate/test_watching.py::test_long_audits_are_waited_for",
+        WATCHED + "test_long_audits_are_waited_for",
     ),
     Mutation(
         "simulate: a watcher knows what is decided later",
-        "gputrace/simulate/watching.py",
+        WATCHING,
         '            known = one.columns["time"] <= at_ns / NS_PER_S\n',
         '            known = one.columns["time"] > 0\n',
-        "tests/simulate/test_watching.py::test_it_begins_without_bounds_and_asks_for_audits",
+        WATCHED + "test_it_begins_without_bounds_and_asks_for_audits",
+    ),
+    Mutation(
+        "simulate: an audit is given the score of the light answer",
+        SERVICE,
+        "float(one.heavy_right), name=",
+        "float(one.light_right), name=",
+        WATCHED + "test_bounds_hold_what_was_drawn",
+    ),
+    Mutation(
+        "simulate: the watcher takes the name of a process",
+        WATCHING,
+        "made_up.instance_id(plan, plan.processes)",
+        "made_up.instance_id(plan, 0)",
+        WATCHED + "test_one_publisher_speaks_for_all_processes",
+    ),
+    Mutation(
+        "simulate: the watcher exports before it knows anything",
+        WATCHING,
+        "            if self._rows:\n",
+        "            if self._rows is not None:\n",
+        WATCHED + "test_one_publisher_speaks_for_all_processes",
+    ),
+    Mutation(
+        "simulate: estimates are left out without a word",
+        WATCHING,
+        "        _logger.warning(",
+        "        _logger.debug(",
+        WATCHED + "test_without_numpy_it_says_so_once",
     ),
     Mutation(
         "simulate: what is written is not marked",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from gputrace import catalogue
 from gputrace.analysis.payoff_reports import Asked, payoff_report
 from gputrace.analysis.payoff_watch import SERVICE_NAME, gauge_rows
 from gputrace.simulate import watching
+from gputrace.simulate.demand import draw
 from gputrace.simulate.outputs import Outputs
 from gputrace.simulate.running import simulate
 from tests.simulate.conftest import SHORT, Played
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Key = tuple[tuple[str, str], ...]
+QUANTITY, BOUND = catalogue.ESCALATION_QUANTITY, catalogue.ESCALATION_BOUND
 
 
 def published(folder: Path) -> list[dict[Key, float]]:
@@ -74,6 +77,54 @@ def test_it_begins_without_bounds_and_asks_for_audits(many: Played) -> None:
     decided = many.truth.decisions
     rate = sum(n for (_, decision), n in decided.items() if decision == "escalated") / decided.total()
     assert low["escalation_rate"] <= rate <= high["escalation_rate"]
+
+
+def test_bounds_hold_what_was_drawn(many: Played) -> None:
+    """Of savings and quality: the truth is that of all requests, of which an audit sees one in ten."""
+    ladder_cost, heavy_cost, lost, number = 0.0, 0.0, 0, 0
+    for one in draw(many.plan, 0).asked:
+        ladder = one.feature.kind.ladder
+        assert ladder is not None
+        escalated = one.confidence < ladder.threshold
+        ladder_cost += one.size * (ladder.light.cost + ladder.heavy.cost * escalated)
+        heavy_cost += one.size * ladder.heavy.cost
+        lost += 0 if escalated else one.heavy_right - one.light_right
+        number += 1
+    truth = {"savings_frac": 1 - ladder_cost / heavy_cost, "quality_delta": -lost / number}
+    last = {(dict(of)[QUANTITY], dict(of)[BOUND]): value for of, value in published(many.folder)[-1].items()}
+    for quantity, value in truth.items():
+        assert last[quantity, "low"] <= value <= last[quantity, "high"]
+        # Were they as wide as anything can be, they would hold it too.
+        assert last[quantity, "high"] - last[quantity, "low"] < abs(last[quantity, "value"]) * 4
+
+
+def test_one_publisher_speaks_for_all_processes(tmp_path: Path) -> None:
+    plan = replace(SHORT, requests=200, features=1, processes=2, traced_requests=1, step_s=60)
+    folder = tmp_path / "data"
+    simulate(plan, Outputs(folder))
+    rows = gauge_rows(payoff_report(folder, Asked()))
+    assert published(folder)[-1] == {key(of): pytest.approx(value, rel=1e-9) for of, value in rows}
+    services: dict[str, set[str]] = {}
+    for path in folder.glob("metrics-*.jsonl"):
+        for line in path.read_text().splitlines():
+            for resource in json.loads(line)["resourceMetrics"]:
+                of = named(resource["resource"]["attributes"])
+                services.setdefault(of["service.name"], set()).add(of["service.instance.id"])
+    watcher = services.pop(SERVICE_NAME)
+    (processes,) = services.values()
+    assert (len(watcher), len(processes)) == (1, 2)
+    assert not watcher & processes
+
+
+def test_without_numpy_it_says_so_once(
+    many: Played, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in [one for one in sys.modules if one.startswith("gputrace.analysis.payoff")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert list(watching.watch(many.plan, Outputs(many.folder))) == []
+    (said,) = caplog.messages
+    assert "leaves out gputrace.escalation.estimate, which needs numpy" in said
 
 
 def test_long_audits_are_waited_for(tmp_path: Path) -> None:
