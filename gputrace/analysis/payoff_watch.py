@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.analysis.payoff_sequences import watched
+from gputrace.analysis.payoff_figures import LEAST_AUDITS
+from gputrace.analysis.payoff_sequences import LEAST_VALUES, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,14 +51,28 @@ def rows_of(
         level: Confidence of the bounds.
     """
     of = {catalogue.ESCALATION_CASCADE: cascade, catalogue.FEATURE: feature}
-    needed = float(max(one.needs or 0 for one in estimates.values()))
     for quantity, bounds in (
         *((name, _bounds(one, level)) for name, one in estimates.items()),
-        (AUDITS_NEEDED, iter([("value", needed)])),
+        (AUDITS_NEEDED, iter([("value", float(_needed(estimates, level)))])),
     ):
         for bound, value in bounds:
             named = {catalogue.ESCALATION_QUANTITY: quantity, catalogue.ESCALATION_BOUND: bound}
             yield {**of, **named}, value
+
+
+def _needed(estimates: Mapping[str, Estimate], level: float) -> int:
+    """Return how many more audits it takes until all have bounds that may be watched."""
+    needs = max(one.needs or 0 for one in estimates.values())
+    if needs:
+        return needs + LEAST_VALUES - LEAST_AUDITS
+    fewest = [
+        one.effective_n
+        for one in estimates.values()
+        if one.low is not None and watched(one, level=level) is None
+    ]
+    audits = estimates["audit_count"].value
+    # Effective numbers are sums of weights, a little off.
+    return math.ceil(LEAST_VALUES - min(fewest) - 1e-6) if fewest and audits else 0
 
 
 def _bounds(estimate: Estimate, level: float) -> Iterator[tuple[str, float]]:

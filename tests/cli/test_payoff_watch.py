@@ -80,7 +80,7 @@ def test_estimates_are_exported_with_bounds_that_hold_however_often_one_looks(wa
     few = last(read_files(tmp_path / "out"))
     assert few["savings_frac", "value"] == pytest.approx(0.5, abs=0.1)
     assert ("savings_frac", "low") not in few
-    assert few["audits_needed", "value"] == 30 - 12
+    assert few["audits_needed", "value"] == 50 - 12
     lines(log, 2_000)
     wait_for(lambda: ("savings_frac", "low") in last(read_files(tmp_path / "out")))
     process.send_signal(signal.SIGTERM)
