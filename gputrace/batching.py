@@ -239,7 +239,39 @@ def site_of_batches(operation: str, fields: dict[str, str], hold: str, *options:
     return site
 
 
-class batch:  # noqa: N801 - used like a function
+class BatchBlock:
+    """A block that serves many requests at once, with ``with`` or ``async with``."""
+
+    __slots__ = ("_calls", "_site")
+
+    _calls: OpenCalls
+    _site: BatchSite
+
+    def __enter__(self) -> Call:
+        raise NotImplementedError
+
+    def _entered(self, served: Batch, size: int) -> Call:
+        call = calls.enter(self._site, batch=served)
+        if call.span is not None:
+            call.span.set_attribute(catalogue.BATCH_SIZE, size)
+        self._calls.entered(call)
+        return call
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        calls.leave(self._calls.left(), error, block=True)
+
+    async def __aenter__(self) -> Call:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+class batch(BatchBlock):  # noqa: N801 - used like a function
     """Track a block that serves many requests at once, with ``with`` or ``async with``.
 
     One owner of the device, whatever its size. What it is charged, and what every
@@ -266,7 +298,7 @@ class batch:  # noqa: N801 - used like a function
             weights come with requests: wrong ones are reported once, and count as nobody and equal.
     """
 
-    __slots__ = ("_calls", "_given", "_padding", "_site")
+    __slots__ = ("_given", "_padding")
 
     def __init__(  # noqa: PLR0913 - as span()
         self,
@@ -290,26 +322,10 @@ class batch:  # noqa: N801 - used like a function
         self._calls = OpenCalls()
 
     def __enter__(self) -> Call:
-        call = calls.enter(self._site, batch=Batch(*self._given))
-        if call.span is not None:
-            call.span.set_attribute(catalogue.BATCH_SIZE, len(self._given[0]))
-            if self._padding is not None:
-                call.span.set_attribute(catalogue.BATCH_PADDING, self._padding)
-        self._calls.entered(call)
+        call = self._entered(Batch(*self._given), len(self._given[0]))
+        if self._padding is not None and call.span is not None:
+            call.span.set_attribute(catalogue.BATCH_PADDING, self._padding)
         return call
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        calls.leave(self._calls.left(), error, block=True)
-
-    async def __aenter__(self) -> Call:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
 
 
 def members_and_weights(

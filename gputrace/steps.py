@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from gputrace import call as calls, catalogue, faults
+from gputrace import catalogue, faults
 from gputrace.attribution import Attribution, tolerated_fields
-from gputrace.batching import Batch, Member, as_member, site_of_batches
+from gputrace.batching import Batch, BatchBlock, Member, as_member, site_of_batches
 from gputrace.call_blocks import OpenCalls
 from gputrace.call_site import HOLD_CALL
 from gputrace.steps_weights import NO_PRICES
@@ -15,7 +15,6 @@ from gputrace.steps_work import checked, covariates, summed, whole_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from gputrace.call import Call
     from gputrace.requests import Request
@@ -104,7 +103,7 @@ class StepBatch(Batch):
         self.weights = whole_weights(self.taken)
 
 
-class step:  # noqa: N801 - used like a function
+class step(BatchBlock):  # noqa: N801 - used like a function
     """Track a block that is one step of a model server, with ``with`` or ``async with``.
 
     As :func:`batch`, but for the weights: each member's share follows from what it does in the step.
@@ -132,7 +131,7 @@ class step:  # noqa: N801 - used like a function
             come with requests: wrong ones are reported once, and count as nobody and equal.
     """
 
-    __slots__ = ("_calls", "_counted", "_members", "_site", "_work")
+    __slots__ = ("_counted", "_members", "_work")
 
     def __init__(  # noqa: PLR0913 - as batch()
         self,
@@ -158,24 +157,7 @@ class step:  # noqa: N801 - used like a function
 
     def __enter__(self) -> Call:
         served = StepBatch(self._members or [_OVERHEAD], self._work, counted=self._counted)
-        call = calls.enter(self._site, batch=served)
-        if call.span is not None:
-            call.span.set_attribute(catalogue.BATCH_SIZE, len(self._members))
-        self._calls.entered(call)
-        return call
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        calls.leave(self._calls.left(), error, block=True)
-
-    async def __aenter__(self) -> Call:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
+        return self._entered(served, len(self._members))
 
 
 def _read(work: Iterable[Work]) -> Sequence[Work]:

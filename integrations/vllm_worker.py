@@ -160,11 +160,7 @@ def executing(original: Callable[..., Any]) -> Callable[..., Any]:
         with _BEGINNING:
             steps = _steps_of(self)
             steps.begin(scheduler_output)
-        try:
-            result = original(self, scheduler_output, *args, **kwargs)
-        except BaseException as error:
-            _end(steps, error)
-            raise
+        result = _run(steps, original, self, scheduler_output, *args, **kwargs)
         if result is not None:
             # Nothing is sampled: it pools, or hands on to another rank.
             _end(steps)
@@ -178,11 +174,7 @@ def sampling(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def sample_tokens(self: Any, *args: Any, **kwargs: Any) -> Any:
         steps = self.__dict__.get(_STATE)
-        try:
-            result = original(self, *args, **kwargs)
-        except BaseException as error:
-            _end(steps, error)
-            raise
+        result = _run(steps, original, self, *args, **kwargs)
         _end(steps)
         return result
 
@@ -197,11 +189,7 @@ def idling(original: Callable[..., Any]) -> Callable[..., Any]:
         with _BEGINNING:
             steps = _steps_of(self)
             steps.begin_dummy()
-        try:
-            result = original(self, *args, **kwargs)
-        except BaseException as error:
-            _end(steps, error)
-            raise
+        result = _run(steps, original, self, *args, **kwargs)
         _end(steps)
         return result
 
@@ -229,6 +217,15 @@ def compiled(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, *args, **kwargs)
 
     return execute_model_ray
+
+
+def _run(steps: Steps | None, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function of vLLM's; what it raises ends the step that is open."""
+    try:
+        return original(*args, **kwargs)
+    except BaseException as error:
+        _end(steps, error)
+        raise
 
 
 def _end(steps: Steps | None, error: BaseException | None = None) -> None:

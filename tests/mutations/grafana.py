@@ -143,8 +143,8 @@ MUTATIONS = [
     Mutation(
         "boards: the whole range is asked for at every step",
         OVERVIEW,
-        'Query(f"sort_desc({_BY_FEATURE})", "{{gputrace_feature}}", instant=True)',
-        'Query(f"sort_desc({_BY_FEATURE})", "{{gputrace_feature}}")',
+        'Query(f"sort_desc({_LARGEST})", "{{gputrace_feature}}", instant=True)',
+        'Query(f"sort_desc({_LARGEST})", "{{gputrace_feature}}")',
         CONTRACT + "test_the_whole_range_and_topk_are_asked_for_once",
     ),
     Mutation(

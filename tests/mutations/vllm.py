@@ -124,8 +124,8 @@ MUTATIONS = [
     Mutation(
         "vllm: a step that raises is left open",
         WORKER,
-        "            _end(steps, error)\n            raise\n        if result",
-        "            raise\n        if result",
+        "        _end(steps, error)\n        raise\n",
+        "        raise\n",
         STEPS + "test_a_step_that_raises_is_charged_and_failed",
     ),
     Mutation(
