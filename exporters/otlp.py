@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# requests does so with its first request, which a thread of ours makes: see ``gputrace.telemetry.metrics``.
+import netrc  # noqa: F401
 import os
 from typing import TYPE_CHECKING
 

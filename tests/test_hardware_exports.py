@@ -217,7 +217,7 @@ def test_the_agent_alone_sees_what_nothing_uses(run_python, read_files, tmp_path
     files = read_files(tmp_path / "data")
     for device in (GPU0, GPU1):
         found = states(files, device)
-        assert found["idle"] > 1
+        assert found["idle"] > 0
         assert found["charged"] == found["untracked"] == found["unknown"] == 0
         cost = by(files, "gputrace.device.cost", catalogue.DEVICE_STATE, id=device)
         assert cost["idle"] == pytest.approx(3.0 * found["idle"] / 3600)

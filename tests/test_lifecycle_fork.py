@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
+
 import pytest
 
 PROGRAM = """
@@ -81,6 +84,58 @@ def test_a_device_is_a_processes_own(run_python, read_files):
     }
     assert len(devices) == 2
     assert all(device.endswith(f"/{process}") for device, process in devices.items())
+
+
+IMPORTS = """
+import builtins, sys, threading
+import gputrace
+
+plain, found = builtins.__import__, []
+
+def watched(name, *arguments, **named):
+    new = name not in sys.modules and not (len(arguments) > 3 and arguments[3])
+    module = plain(name, *arguments, **named)
+    if new and threading.current_thread() is not threading.main_thread():
+        found.append((threading.current_thread().name, name))
+    return module
+
+builtins.__import__ = watched
+gputrace.configure(export_interval=0.1)
+cascade = gputrace.Cascade("answer", threshold=0.5)
+with cascade.request(feature="search") as request:
+    with request.stage("light"):
+        pass
+    request.escalate(0.9)
+gputrace.score(request.id, 1.0, name="correct")
+gputrace.outcome("sold")
+gputrace.current().add_units(tokens=3)
+assert gputrace.flush()
+builtins.__import__ = plain
+print(found)
+"""
+
+
+class Taker(http.server.BaseHTTPRequestHandler):
+    """Takes all that is sent."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("over_otlp", [False, True])
+def test_no_thread_of_ours_imports_anything(run_python, over_otlp):
+    """A fork while a thread imports a module leaves the child waiting for it for ever, at its own exit."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{server.server_port}"}
+        done = run_python(IMPORTS, **(endpoint if over_otlp else {}))
+        server.shutdown()
+    assert done.stdout.strip() == "[]"
 
 
 def test_a_call_that_forks_is_the_parents_and_the_childs_spans_hang_under_it(run_python, read_files):

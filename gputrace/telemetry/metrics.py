@@ -111,7 +111,10 @@ class Instruments:
         self._observe(meter, catalogue.DEVICE_PRICE, lambda shown: shown.device_price)
         self._observe(meter, catalogue.PRICE_INFO, lambda shown: shown.price_info)
         self._observe(meter, catalogue.BUDGET, lambda shown: shown.budgets)
-        self._observe(meter, catalogue.BUILD_INFO, lambda _: [({catalogue.BUILD_VERSION: _version()}, 1)])
+        # Found here, on the user's thread: it imports, and a fork while another thread imports leaves the
+        # child waiting for that module for ever.
+        build = {catalogue.BUILD_VERSION: _version()}
+        self._observe(meter, catalogue.BUILD_INFO, lambda _: [(build, 1)])
         for metric in _OF_REQUESTS:
             self._observe(meter, metric, _requests_of(metric))
         for metric in _OF_ESCALATIONS:

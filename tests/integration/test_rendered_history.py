@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gputrace import catalogue
+from gputrace.analysis.payoff_reports import Asked, payoff_report
 from gputrace.grafana.output import boards
 from tests.integration.conftest import prometheus
 from tests.integration.history import START_S, History, play
@@ -134,13 +135,17 @@ def test_escalation_is_what_was_decided(week: History, drawn: Callable[[str], Dr
     escalated = sum(count for (_, decision), count in decided.items() if decision == "escalated")
     shown = drawn("gputrace-escalation").number("Requests escalated")
     assert shown == pytest.approx(escalated / decided.total(), rel=0.01)
+    rows = payoff_report(week.folder, Asked()).rows
+    reported = sum(row.requests * row.estimates["escalation_rate"].value for row in rows)
+    assert shown == pytest.approx(reported / sum(row.requests for row in rows), rel=0.01)
 
 
 @pytest.mark.parametrize("uid", NAMES)
 def test_an_empty_database_says_so_everywhere(
     start_prometheus: Callable[..., MetricServer], renderer: Path, tmp_path: Path, uid: str
 ) -> None:
-    board = draw(renderer, start_prometheus().url, BOARDS[uid], (START_S, START_S + 6 * HOUR_S), tmp_path)
+    range_s = (START_S, START_S + 6 * HOUR_S)
+    board = draw(renderer, start_prometheus().url, BOARDS[uid], range_s, tmp_path, empty=True)
     assert board.without_data() == set(board.panels)
 
 
@@ -151,9 +156,13 @@ def test_few_features_and_many(serve: Serve, renderer: Path, pictures: Path, fea
     with serve() as (server, data):
         history = play(server, data, 6 * HOUR_S, step_s=60, features=features, requests=4_000)
         for uid, board in BOARDS.items():
-            found = draw(renderer, server.url, board, history.range_s, folder)
+            # Of what is now there is nothing an hour later.
+            found = draw(renderer, server.url, board, (START_S, START_S + 6 * HOUR_S), folder)
             # One feature has no batch, say; many have all, and some device always several of them.
             if features > 1 and uid not in WITHOUT_STEPS:
                 assert found.without_data() <= WELL | NOTHING_BEFORE | FEW_AUDITS | CROWDED, uid
+            if uid == "gputrace-spend":
+                assert len(found.values("Share of spend (USD)")) == min(features, 11)
+                assert len(found.values("Cost of 1 000 requests (USD)")) == min(features, 20)
         costs = history.cost_by_feature()
         assert len(costs) == features

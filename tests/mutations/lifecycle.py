@@ -27,6 +27,21 @@ OF_OTLP = "tests/exporters/test_otlp.py::"
 
 MUTATIONS = [
     Mutation(
+        "fork: the version is found on the thread that collects",
+        "gputrace/telemetry/metrics.py",
+        "        build = {catalogue.BUILD_VERSION: _version()}\n"
+        "        self._observe(meter, catalogue.BUILD_INFO, lambda _: [(build, 1)])\n",
+        "        self._observe(meter, catalogue.BUILD_INFO, lambda _: [({catalogue.BUILD_VERSION: _version()}, 1)])\n",
+        "tests/test_lifecycle_fork.py::test_no_thread_of_ours_imports_anything",
+    ),
+    Mutation(
+        "fork: what sends the first request imports on a thread of ours",
+        "exporters/otlp.py",
+        "import netrc  # noqa: F401\n",
+        "",
+        "tests/test_lifecycle_fork.py::test_no_thread_of_ours_imports_anything",
+    ),
+    Mutation(
         "readers: a new series begins with its value",
         METRICS,
         "                value = 0  # noqa: PLW2901 - this time\n",
