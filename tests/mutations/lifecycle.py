@@ -31,7 +31,8 @@ MUTATIONS = [
         "gputrace/telemetry/metrics.py",
         "        build = {catalogue.BUILD_VERSION: _version()}\n"
         "        self._observe(meter, catalogue.BUILD_INFO, lambda _: [(build, 1)])\n",
-        "        self._observe(meter, catalogue.BUILD_INFO, lambda _: [({catalogue.BUILD_VERSION: _version()}, 1)])\n",
+        "        self._observe(meter, catalogue.BUILD_INFO, "
+        "lambda _: [({catalogue.BUILD_VERSION: _version()}, 1)])\n",
         "tests/test_lifecycle_fork.py::test_no_thread_of_ours_imports_anything",
     ),
     Mutation(
