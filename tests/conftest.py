@@ -166,7 +166,10 @@ class Program:
 
     Attributes:
         folder: Where it runs.
+        hang_s: What has not ended by then hangs.
     """
+
+    hang_s = 100.0
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -191,10 +194,10 @@ class Program:
     def __call__(
         self, source: str, *command: str, code: int = 0, **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Runs it to its end, which must be `code`. A minute is for what hangs."""
+        """Runs it to its end, which must be `code`."""
         process = self.start(source, *command, **variables)
         try:
-            output, errors = process.communicate(timeout=60)
+            output, errors = process.communicate(timeout=self.hang_s)
         except BaseException as error:
             # Its children too: they hold the pipes open.
             os.killpg(process.pid, signal.SIGKILL)

@@ -61,8 +61,13 @@ def server(tmp_path: Path, free_port: int) -> Iterator[tuple[str, Path]]:
         wait_until_ready(f"http://127.0.0.1:{free_port}", process, log)
         yield f"http://127.0.0.1:{free_port}", data
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        # Its workers are in groups of their own: it ends them, where it is let.
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 async def ask(address: str, path: str) -> None:

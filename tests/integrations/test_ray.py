@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.requires("ray")
+pytestmark = [pytest.mark.requires("ray"), pytest.mark.timeout(300)]
 
 PROGRAM = Path(__file__).with_name("ray_program.py")
 KINDS = (
@@ -51,7 +51,10 @@ def runs(ray_address: str, program_in: Callable[[Path], Any], tmp_path_factory: 
     variables: tuple[dict[str, str], ...] = ({}, {"PLAIN": "plain"})
 
     def run(folder: Path, others: dict[str, str]) -> dict[str, Any]:
-        output = program_in(folder)(source, RAY_ADDRESS=ray_address, **others).stdout
+        program = program_in(folder)
+        # Some fifty workers are started, one after the other.
+        program.hang_s = 240
+        output = program(source, RAY_ADDRESS=ray_address, **others).stdout
         return json.loads(output.splitlines()[-1])
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
