@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from gputrace.cli.stopping import StopSignal
 
 if TYPE_CHECKING:
     import argparse
@@ -51,9 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gputrace import faults, lifecycle, settings
     from gputrace.prices_rows import PriceBookError
 
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    stopped = StopSignal()
     try:
         hardware = lifecycle.start_agent(
             endpoint=arguments.endpoint, data_dir=arguments.data, prices=arguments.prices
@@ -71,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _introduce(hardware: Hardware, stopped: threading.Event) -> None:
+def _introduce(hardware: Hardware, stopped: StopSignal) -> None:
     stopped.wait(_FIRST_LOOK_S)
     state = hardware.sampler.state()
     if state.trouble is not None:

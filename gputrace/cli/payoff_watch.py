@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -13,6 +11,7 @@ from gputrace import catalogue, lifecycle_runtime, settings
 from gputrace.analysis.payoff_log import ColumnError
 from gputrace.analysis.payoff_watch import SERVICE_NAME, gauge_rows
 from gputrace.analysis.survey import NoDataError
+from gputrace.cli.stopping import StopSignal
 from gputrace.telemetry.providers import OwnProviders
 
 if TYPE_CHECKING:
@@ -84,16 +83,14 @@ def watch(
     Returns:
         The exit status.
     """
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    stopped = StopSignal()
     try:
         gauges = Gauges(endpoint, folder)
     except settings.SettingError as error:
         print(f"gputrace payoff: {error}", file=sys.stderr)
         return FAILED
     said, shown = "", "exporting estimates"
-    while not stopped.is_set():
+    while not stopped.has_come():
         try:
             report = read()
         except (NoDataError, ColumnError) as error:
