@@ -71,6 +71,15 @@ FOREIGN = {
     "analysis": ("opentelemetry",),  # reads files, also where no SDK runs
     "grafana": ("opentelemetry",),
 }
+# Never waited for by a thread of the user's, or not for long. Elsewhere a signal handler that shuts down may run
+# on the very thread that holds the lock.
+PLAIN_LOCKS = {
+    "gputrace.devices.nvml": "the sampler's; who stops it waits half a second",
+    "gputrace.devices.nvml_library": "the binding's own, as it was made",
+    "gputrace.telemetry.outlets": "of threads that export, which are left behind at a deadline",
+    "gputrace.telemetry.providers": "the OpenTelemetry SDK's own, as they were made",
+    "gputrace.integrations.ray_worker": "held before the worker's first task",
+}
 UNITS = frozenset().union(*LEVELS)
 # Tests may hold long tables of cases.
 MOST_LINES = {**dict.fromkeys((*PACKAGES, "benchmarks", "examples"), 400), "tests": 600}
@@ -279,6 +288,18 @@ def test_broad_except_stands_in_the_fault_helper_alone() -> None:
         if swallows(node) and unit_of(module) != "faults"
     ]
     assert wrong == []
+
+
+def test_a_signal_handler_meets_only_locks_that_its_thread_may_take_twice() -> None:
+    plain = {
+        module
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Lock"
+    }
+    # A program of our own and the stand-in of a driver are nobody else's process.
+    ours = {module for module in plain if unit_of(module) != "demo" and "virtual" not in module}
+    assert ours == set(PLAIN_LOCKS)
 
 
 def test_names_say_something() -> None:

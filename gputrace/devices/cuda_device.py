@@ -50,7 +50,7 @@ class CudaDevice:
         self._guard = found.device(index)
         self._stream: Any = None
         self._clock = DeviceClock(self.pool, self._record_reference, cuda_runtime.host_clock())
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._slots: dict[int, tuple[Slot]] = {}
 
     def slots_on(self, stream: Any) -> tuple[Slot]:
@@ -112,7 +112,7 @@ class CudaDevice:
 
 
 _devices: dict[int, CudaDevice] = {}
-_making = threading.Lock()
+_making = threading.RLock()
 _process = os.getpid()
 
 
@@ -154,6 +154,6 @@ def reset() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(_devices))
         _process = os.getpid()
     _devices = {}
-    _making = threading.Lock()
+    _making = threading.RLock()
     cuda_capture.poll_here = None
     cuda_runtime.reset()

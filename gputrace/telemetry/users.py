@@ -42,12 +42,12 @@ class UsersProviders:
         self._seen: tuple[object, object, object] = (None, None, None)
         self._tracer_provider: trace_api.TracerProvider | None = None
         self._meter_provider: metrics_api.MeterProvider | None = None
-        self._binding = threading.Lock()
+        self._binding = threading.RLock()
         self._closer: Closer | None = None
 
     def after_fork(self) -> None:
         """Begin anew in a forked child, with the same providers."""
-        self._binding = threading.Lock()
+        self._binding = threading.RLock()
         if self._closer is not None:
             self._closer.start()
 
