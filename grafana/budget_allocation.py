@@ -5,10 +5,11 @@ from __future__ import annotations
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row, feature_link
+from gputrace.grafana.feature_queries import NO_SPEND, SCOPE
+from gputrace.grafana.fleet_queries import CHARGED, FLEET, IDLE
 from gputrace.grafana.panels import Query, lines, ranking, shares, stat
 from gputrace.grafana.promql import Scope, match, ratio
 from gputrace.grafana.sources import label, labels
-from gputrace.grafana.spend_overview import NO_SPEND
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
     BALANCE_STEPS,
@@ -21,12 +22,8 @@ from gputrace.grafana.units import (
     WHOLE,
 )
 
-_SCOPE = Scope(("currency", "environment", "job", "feature"))
-_FLEET = Scope(("currency", "environment"))
 _FEATURE = (catalogue.FEATURE,)
 _HARDWARE = (catalogue.HW_TYPE, catalogue.HW_NAME)
-_IDLE = match(catalogue.DEVICE_STATE, "idle")
-_CHARGED = match(catalogue.DEVICE_STATE, "charged")
 _NO_BUDGET = "No budget set: see GPUTRACE_BUDGETS"
 _NO_MONTH = "No hour of spend yet: rules record one after an hour"
 _NO_PRICE = "No priced devices"
@@ -36,9 +33,9 @@ _ALERTED = (
 )
 _FIRING = 'alertname=~"Gputrace.+", alertstate="firing"'
 
-_BUDGET = f"max by (gputrace_feature) ({_SCOPE.select(catalogue.BUDGET)})"
-_MONTH = f"sum by (gputrace_feature) ({_SCOPE.select(recorded.FEATURE_COST_MONTH)})"
-_PACE = f"sum by (gputrace_feature) (avg_over_time({_SCOPE.select(recorded.FEATURE_COST_HOURLY)}[1d]))"
+_BUDGET = f"max by (gputrace_feature) ({SCOPE.select(catalogue.BUDGET)})"
+_MONTH = f"sum by (gputrace_feature) ({SCOPE.select(recorded.FEATURE_COST_MONTH)})"
+_PACE = f"sum by (gputrace_feature) (avg_over_time({SCOPE.select(recorded.FEATURE_COST_HOURLY)}[1d]))"
 _LEFT = f"scalar({recorded.MONTH_LEFT.name})"
 _LENGTH = f"scalar({recorded.MONTH_LENGTH.name})"
 _PROJECTED = f"{_MONTH} + {_PACE} * {_LEFT}"
@@ -118,17 +115,17 @@ def _budgets() -> Row:
 
 
 def _bill() -> Row:
-    features = _FLEET.total(recorded.FEATURE_COST)
+    features = FLEET.total(recorded.FEATURE_COST)
     state = (catalogue.DEVICE_STATE,)
     fleet_time = Scope(("environment",))
-    price = f"max by ({labels(*_HARDWARE, catalogue.HW_ID)}) ({_FLEET.select(catalogue.DEVICE_PRICE)})"
+    price = f"max by ({labels(*_HARDWARE, catalogue.HW_ID)}) ({FLEET.select(catalogue.DEVICE_PRICE)})"
     return Row(
         "The whole bill",
         (
             stat(
                 "What devices cost ($currency)",
                 "Every device that is read, for the whole range, whatever it did.",
-                _FLEET.total(recorded.FLEET_COST),
+                FLEET.total(recorded.FLEET_COST),
                 MONEY,
                 nothing=_NO_PRICE,
             ),
@@ -142,7 +139,7 @@ def _bill() -> Row:
             stat(
                 "Of that, named ($currency)",
                 "What names its feature. The rest is tracked and unnamed.",
-                _FLEET.total(recorded.FEATURE_COST, match(catalogue.FEATURE, catalogue.NO_FEATURE, "!=")),
+                FLEET.total(recorded.FEATURE_COST, match(catalogue.FEATURE, catalogue.NO_FEATURE, "!=")),
                 MONEY,
                 nothing=NO_SPEND,
             ),
@@ -152,8 +149,8 @@ def _bill() -> Row:
                 "time that the devices' own ledgers call charged. Above 5 %: see Telemetry health.",
                 f"abs({fleet_time.total(recorded.FEATURE_TIME)} - "
                 f"({fleet_time.total(recorded.FLEET_OVERLAP)} or vector(0)) - "
-                f"{fleet_time.total(recorded.FLEET_TIME, _CHARGED)}) "
-                f"/ ({fleet_time.total(recorded.FLEET_TIME, _CHARGED)} > 0)",
+                f"{fleet_time.total(recorded.FLEET_TIME, CHARGED)}) "
+                f"/ ({fleet_time.total(recorded.FLEET_TIME, CHARGED)} > 0)",
                 SHARE,
                 steps=BALANCE_STEPS,
                 nothing="Nothing was charged",
@@ -168,14 +165,14 @@ def _bill() -> Row:
             stat(
                 "Nobody used ($currency)",
                 "What idle devices cost over the range.",
-                _FLEET.total(recorded.FLEET_COST, _IDLE),
+                FLEET.total(recorded.FLEET_COST, IDLE),
                 MONEY,
                 nothing="Nothing was idle",
             ),
             lines(
                 "What devices cost an hour, by state ($currency)",
                 "The parts add up to the price of the fleet: charged, untracked, idle, unknown.",
-                [Query(f"3600 * {_FLEET.now(recorded.FLEET_COST, per=state)}", "{{gputrace_device_state}}")],
+                [Query(f"3600 * {FLEET.now(recorded.FLEET_COST, per=state)}", "{{gputrace_device_state}}")],
                 MONEY,
                 stacked=True,
                 colours=STATE_COLOURS,
@@ -185,7 +182,7 @@ def _bill() -> Row:
                 "The bill by state ($currency)",
                 "What the range cost, by what devices did. Untracked: somebody used them whom nobody tracks.",
                 Query(
-                    f"sort_desc({_FLEET.total(recorded.FLEET_COST, per=state)})",
+                    f"sort_desc({FLEET.total(recorded.FLEET_COST, per=state)})",
                     "{{gputrace_device_state}}",
                     instant=True,
                 ),
@@ -198,7 +195,7 @@ def _bill() -> Row:
                 "What idle devices of each kind cost a day, at the mean of the range.",
                 Query(
                     f"sort_desc(24 * 3600 * avg by ({label(catalogue.HW_NAME)}) (avg_over_time("
-                    f"(sum by ({label(catalogue.HW_NAME)}) ({_FLEET.select(recorded.FLEET_COST, _IDLE)}))"
+                    f"(sum by ({label(catalogue.HW_NAME)}) ({FLEET.select(recorded.FLEET_COST, IDLE)}))"
                     f"[$__range:5m])))",
                     "{{hw_name}}",
                     instant=True,
@@ -211,7 +208,7 @@ def _bill() -> Row:
 
 
 def _showback() -> Row:
-    hours = f"{_SCOPE.total(recorded.FEATURE_TIME, per=_SHOWBACK)} / 3600"
+    hours = f"{SCOPE.total(recorded.FEATURE_TIME, per=_SHOWBACK)} / 3600"
     return Row(
         "Showback",
         (
@@ -224,7 +221,7 @@ def _showback() -> Row:
                     Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
                     Column("Model", label="gputrace_model", width=110),
                     Column("Device", label="hw_name", width=120),
-                    Column("Spend", _SCOPE.total(recorded.FEATURE_COST, per=_SHOWBACK), unit=MONEY, bar=True),
+                    Column("Spend", SCOPE.total(recorded.FEATURE_COST, per=_SHOWBACK), unit=MONEY, bar=True),
                     Column("Device hours", hours, unit=HOURS),
                 ),
                 sort="Spend",
@@ -265,7 +262,7 @@ _OFFER = (
 
 
 def _info() -> str:
-    return f"max by ({labels(catalogue.HW_ID, *_OFFER)}) ({_FLEET.select(catalogue.PRICE_INFO)})"
+    return f"max by ({labels(catalogue.HW_ID, *_OFFER)}) ({FLEET.select(catalogue.PRICE_INFO)})"
 
 
 def _devices() -> str:
@@ -273,7 +270,7 @@ def _devices() -> str:
 
 
 def _price() -> str:
-    price = f"max by ({label(catalogue.HW_ID)}) ({_FLEET.select(catalogue.DEVICE_PRICE)})"
+    price = f"max by ({label(catalogue.HW_ID)}) ({FLEET.select(catalogue.DEVICE_PRICE)})"
     return f"avg by ({labels(*_OFFER)}) ({_info()} * on ({label(catalogue.HW_ID)}) group_left () {price})"
 
 
@@ -283,7 +280,7 @@ def board() -> Board:
         "gputrace-budget",
         "For FinOps: do the parts add up to the bill, who is over budget, what is idle, what will the month "
         "cost.",
-        _SCOPE,
+        SCOPE,
         (_budgets(), _bill(), _showback()),
         start="now/M",
     )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row
+from gputrace.grafana.feature_queries import COMPARABLE, NO_COMPARISON, NO_REQUESTS, NO_SPEND, SCOPE
 from gputrace.grafana.panels import Query, lines, shares, stat
-from gputrace.grafana.promql import Scope, match, named, ratio
+from gputrace.grafana.promql import match, named, ratio
 from gputrace.grafana.sources import label
-from gputrace.grafana.spend_overview import NO_COMPARISON, NO_REQUESTS, NO_SPEND
 from gputrace.grafana.strips import heatmap
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
@@ -32,13 +32,11 @@ if TYPE_CHECKING:
     from gputrace.grafana.panels import Panel
     from gputrace.grafana.sources import Recorded
 
-_SCOPE = Scope(("currency", "environment", "job", "feature"))
-_SPEND = _SCOPE.total(recorded.FEATURE_COST)
-_SPEND_BEFORE = _SCOPE.total(recorded.FEATURE_COST, before=True)
-_REQUESTS = _SCOPE.total(recorded.REQUESTS)
-_REQUESTS_BEFORE = _SCOPE.total(recorded.REQUESTS, before=True)
+_SPEND = SCOPE.total(recorded.FEATURE_COST)
+_SPEND_BEFORE = SCOPE.total(recorded.FEATURE_COST, before=True)
+_REQUESTS = SCOPE.total(recorded.REQUESTS)
+_REQUESTS_BEFORE = SCOPE.total(recorded.REQUESTS, before=True)
 _FAILED = match(catalogue.STATUS, "ok", "!=")
-_COMPARABLE = f"and on () ({_SCOPE.seen_before(recorded.FLEET_TIME)})"
 _NO_OUTCOMES = "No outcomes: record them with gputrace.outcome()"
 _NO_UNITS = "No units: add them with current().add_units()"
 _QUANTILES = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
@@ -46,8 +44,8 @@ _PER_REQUEST = "requests that an integration or a cascade counts"
 
 
 def _unit_economics() -> Row:
-    hourly = _SCOPE.now(recorded.FEATURE_COST_HOURLY)
-    unit_cost = f"1000 * {ratio(hourly, _SCOPE.now(recorded.REQUESTS_HOURLY))}"
+    hourly = SCOPE.now(recorded.FEATURE_COST_HOURLY)
+    unit_cost = f"1000 * {ratio(hourly, SCOPE.now(recorded.REQUESTS_HOURLY))}"
     return Row(
         "What one costs",
         (
@@ -70,14 +68,14 @@ def _unit_economics() -> Row:
             stat(
                 "Device hours",
                 "Time that the feature kept devices from others, shared where several held one at once.",
-                f"{_SCOPE.total(recorded.FEATURE_TIME)} / 3600",
+                f"{SCOPE.total(recorded.FEATURE_TIME)} / 3600",
                 HOURS,
                 width=3,
             ),
             stat(
                 "Failed requests",
                 "Share of requests that did not end well. Each was paid for.",
-                ratio(_SCOPE.total(recorded.REQUESTS, _FAILED), _REQUESTS),
+                ratio(SCOPE.total(recorded.REQUESTS, _FAILED), _REQUESTS),
                 SHARE,
                 nothing="No failed requests",
                 width=3,
@@ -108,7 +106,7 @@ def _unit_economics() -> Row:
             lines(
                 "Requests a second",
                 "How much the feature is used, by how requests end.",
-                [Query(_SCOPE.now(recorded.REQUESTS, per=(catalogue.STATUS,)), "{{gputrace_status}}")],
+                [Query(SCOPE.now(recorded.REQUESTS, per=(catalogue.STATUS,)), "{{gputrace_status}}")],
                 PER_SECOND,
                 width=9,
                 stacked=True,
@@ -128,7 +126,7 @@ def _pieces(
     nothing: str,
 ) -> Panel:
     heading, attribute, source = counted
-    pieces = _SCOPE.total(source, per=(attribute,))
+    pieces = SCOPE.total(source, per=(attribute,))
     return table(
         title,
         description,
@@ -157,8 +155,8 @@ def _decomposition() -> Panel:
         "",
         MONEY,
         parts=(
-            Query(f"{more} {_COMPARABLE}", "more requests", instant=True),
-            Query(f"{dearer} {_COMPARABLE}", "dearer requests", instant=True),
+            Query(f"{more} {COMPARABLE}", "more requests", instant=True),
+            Query(f"{dearer} {COMPARABLE}", "dearer requests", instant=True),
         ),
         nothing=NO_COMPARISON,
         width=6,
@@ -167,7 +165,7 @@ def _decomposition() -> Panel:
 
 
 def _cost_by(attribute: str) -> str:
-    return _SCOPE.increase(catalogue.FEATURE_COST, per=(attribute,))
+    return SCOPE.increase(catalogue.FEATURE_COST, per=(attribute,))
 
 
 def _where_it_goes() -> Row:
@@ -192,9 +190,9 @@ def _where_it_goes() -> Row:
         )
         for name, attribute, legend in parts
     )
-    share = ratio(_SCOPE.rate(catalogue.FEATURE_ALONE_BUSY_TIME), _SCOPE.rate(catalogue.FEATURE_ALONE_TIME))
-    energy = _SCOPE.rate(catalogue.FEATURE_ENERGY)
-    enough = f"sum (increase({_SCOPE.select(catalogue.FEATURE_ALONE_PERIODS)}[$__rate_interval])) >= 10"
+    share = ratio(SCOPE.rate(catalogue.FEATURE_ALONE_BUSY_TIME), SCOPE.rate(catalogue.FEATURE_ALONE_TIME))
+    energy = SCOPE.rate(catalogue.FEATURE_ENERGY)
+    enough = f"sum (increase({SCOPE.select(catalogue.FEATURE_ALONE_PERIODS)}[$__rate_interval])) >= 10"
     return Row(
         "Where it goes",
         (
@@ -215,7 +213,7 @@ def _where_it_goes() -> Row:
                 "The devices' measured energy, shared as their time is.",
                 [
                     Query(
-                        f"1000 * {ratio(energy, _SCOPE.rate(catalogue.REQUESTS))}",
+                        f"1000 * {ratio(energy, SCOPE.rate(catalogue.REQUESTS))}",
                         "1 000 requests",
                     )
                 ],
@@ -229,8 +227,8 @@ def _where_it_goes() -> Row:
                 [
                     Query(
                         ratio(
-                            _SCOPE.rate(catalogue.BATCH_MEMBERS, per=(catalogue.OPERATION,)),
-                            _SCOPE.rate(catalogue.CALLS, per=(catalogue.OPERATION,)),
+                            SCOPE.rate(catalogue.BATCH_MEMBERS, per=(catalogue.OPERATION,)),
+                            SCOPE.rate(catalogue.CALLS, per=(catalogue.OPERATION,)),
                         ),
                         "{{gputrace_operation}}",
                     )
@@ -245,15 +243,15 @@ def _where_it_goes() -> Row:
 
 def _quality_of_service() -> Row:
     quantiles = [
-        Query(_SCOPE.quantile(share, catalogue.CALL_DURATION), name, exemplars=name == "p99")
+        Query(SCOPE.quantile(share, catalogue.CALL_DURATION), name, exemplars=name == "p99")
         for share, name in _QUANTILES.items()
     ]
     device_time = [
-        Query(_SCOPE.quantile(share, catalogue.CALL_DEVICE_TIME_HISTOGRAM), name, exemplars=name == "p99")
+        Query(SCOPE.quantile(share, catalogue.CALL_DEVICE_TIME_HISTOGRAM), name, exemplars=name == "p99")
         for share, name in _QUANTILES.items()
     ]
     buckets = (
-        f"sum by (le) (rate({_SCOPE.select(catalogue.CALL_DURATION, suffix='_bucket')}[$__rate_interval]))"
+        f"sum by (le) (rate({SCOPE.select(catalogue.CALL_DURATION, suffix='_bucket')}[$__rate_interval]))"
     )
     status = (catalogue.STATUS,)
     return Row(
@@ -288,7 +286,7 @@ def _quality_of_service() -> Row:
             lines(
                 "Calls a second by status",
                 "Tracked calls, by how they ended. A failed or cancelled call is charged like any other.",
-                [Query(_SCOPE.now(recorded.CALLS, per=status), "{{gputrace_status}}")],
+                [Query(SCOPE.now(recorded.CALLS, per=status), "{{gputrace_status}}")],
                 PER_SECOND,
                 width=8,
                 stacked=True,
@@ -302,8 +300,8 @@ def _quality_of_service() -> Row:
 
 def _routes() -> Panel:
     per = (catalogue.HTTP_ROUTE,)
-    cost = _SCOPE.increase(catalogue.REQUEST_COST, per=per)
-    requests = _SCOPE.increase(catalogue.REQUESTS, per=per)
+    cost = SCOPE.increase(catalogue.REQUEST_COST, per=per)
+    requests = SCOPE.increase(catalogue.REQUESTS, per=per)
     columns = (
         Column("Route", label="http_route"),
         Column("Cost inside requests", f"topk(20, {cost})", unit=MONEY, bar=True),
@@ -311,12 +309,12 @@ def _routes() -> Panel:
         Column("Cost of 1 000", f"1000 * {ratio(cost, requests)}", unit=SMALL_MONEY),
         Column(
             "Time of one",
-            ratio(_SCOPE.increase(catalogue.REQUEST_TIME, per=per), requests),
+            ratio(SCOPE.increase(catalogue.REQUEST_TIME, per=per), requests),
             unit=SECONDS,
         ),
         Column(
             "Calls of one",
-            ratio(_SCOPE.increase(catalogue.REQUEST_CALLS, per=per), requests),
+            ratio(SCOPE.increase(catalogue.REQUEST_CALLS, per=per), requests),
             unit=COUNT,
         ),
     )
@@ -337,7 +335,7 @@ def board() -> Board:
         "gputrace-feature",
         "For product managers and ML engineers: what one request, outcome or unit of a feature costs, and "
         "why.",
-        _SCOPE,
+        SCOPE,
         (_unit_economics(), _where_it_goes(), _quality_of_service()),
         start="now-24h",
     )

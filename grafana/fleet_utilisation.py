@@ -5,8 +5,9 @@ from __future__ import annotations
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row, feature_link
+from gputrace.grafana.fleet_queries import CHARGED, IDLE, READ, SCOPE, UNKNOWN, UNREAD, UNTRACKED, USED
 from gputrace.grafana.panels import Query, lines, ranking, shares, stat
-from gputrace.grafana.promql import Scope, match, ratio
+from gputrace.grafana.promql import ratio
 from gputrace.grafana.sources import labels
 from gputrace.grafana.strips import timeline
 from gputrace.grafana.tables import Column, table
@@ -28,34 +29,26 @@ from gputrace.grafana.units import (
     WHOLE,
 )
 
-_SCOPE = Scope(("environment", "hw_type", "hw_name", "currency"))
 _DEVICE = (catalogue.HW_ID,)
 _STATE = (catalogue.DEVICE_STATE,)
-_IDLE = match(catalogue.DEVICE_STATE, "idle")
-_CHARGED = match(catalogue.DEVICE_STATE, "charged")
-_UNTRACKED = match(catalogue.DEVICE_STATE, "untracked")
-_UNKNOWN = match(catalogue.DEVICE_STATE, "unknown")
-_USED = match(catalogue.DEVICE_STATE, "charged|untracked", "=~")
-_READ = match(catalogue.DEVICE_STATE, "unknown", "!=")
-_UNREAD = "No device is read here: run `gputrace agent` on the node"
 
-_TOTAL = _SCOPE.total(recorded.FLEET_TIME)
+_TOTAL = SCOPE.total(recorded.FLEET_TIME)
 
 
 def _share(matcher: str) -> str:
-    return ratio(_SCOPE.total(recorded.FLEET_TIME, matcher), _TOTAL)
+    return ratio(SCOPE.total(recorded.FLEET_TIME, matcher), _TOTAL)
 
 
 def _whole() -> Row:
     steps = (
         ("there", ""),
-        ("read", _READ),
-        ("used", _USED),
-        ("charged to features", _CHARGED),
+        ("read", READ),
+        ("used", USED),
+        ("charged to features", CHARGED),
     )
     funnel = [
         Query(
-            f"{_SCOPE.total(recorded.FLEET_TIME, *([matcher] if matcher else []))} / 3600", name, instant=True
+            f"{SCOPE.total(recorded.FLEET_TIME, *([matcher] if matcher else []))} / 3600", name, instant=True
         )
         for name, matcher in steps
     ]
@@ -65,24 +58,24 @@ def _whole() -> Row:
             stat(
                 "Devices",
                 "How many devices of this type are published now, slices counted one by one.",
-                f"count (count by ({labels(*_DEVICE)}) ({_SCOPE.select(catalogue.DEVICE_TIME)}))",
+                f"count (count by ({labels(*_DEVICE)}) ({SCOPE.select(catalogue.DEVICE_TIME)}))",
                 WHOLE,
-                nothing=_UNREAD,
+                nothing=UNREAD,
                 width=3,
             ),
             stat(
                 "Used",
                 "Share of all time that devices were charged to features or used by somebody untracked.",
-                _share(_USED),
+                _share(USED),
                 SHARE,
                 steps=BUSY_STEPS,
-                nothing=_UNREAD,
+                nothing=UNREAD,
                 width=3,
             ),
             stat(
                 "Idle",
                 "Share of all time that devices were read, and neither charged nor busy.",
-                _share(_IDLE),
+                _share(IDLE),
                 SHARE,
                 steps=IDLE_STEPS,
                 nothing="Nothing was idle",
@@ -91,7 +84,7 @@ def _whole() -> Row:
             stat(
                 "Idle ($currency)",
                 "What the idle time of the range cost.",
-                _SCOPE.total(recorded.FLEET_COST, _IDLE),
+                SCOPE.total(recorded.FLEET_COST, IDLE),
                 MONEY,
                 nothing="No priced devices",
                 width=3,
@@ -105,26 +98,26 @@ def _whole() -> Row:
                 more=tuple(funnel[1:]),
                 height=8,
                 width=6,
-                nothing=_UNREAD,
+                nothing=UNREAD,
             ),
             shares(
                 "Device time by state",
                 "All time of all devices in the range, by what it went to.",
                 Query(
-                    f"sort_desc({_SCOPE.total(recorded.FLEET_TIME, per=_STATE)} / 3600)",
+                    f"sort_desc({SCOPE.total(recorded.FLEET_TIME, per=_STATE)} / 3600)",
                     "{{gputrace_device_state}}",
                     instant=True,
                 ),
                 HOURS,
                 height=8,
                 colours=STATE_COLOURS,
-                nothing=_UNREAD,
+                nothing=UNREAD,
             ),
             stat(
                 "Untracked ≥",
                 "Share of all time that devices were busy beyond what tracked calls held. A lower bound: a "
                 "tracked call can hold a device that somebody else computes on.",
-                _share(_UNTRACKED),
+                _share(UNTRACKED),
                 SHARE,
                 nothing="Nothing was untracked",
                 width=3,
@@ -133,8 +126,8 @@ def _whole() -> Row:
                 "Untracked ≤",
                 "As if tracked calls had computed nothing whenever others could have.",
                 ratio(
-                    _SCOPE.increase(catalogue.DEVICE_UNTRACKED_UPPER_TIME),
-                    _SCOPE.increase(catalogue.DEVICE_TIME),
+                    SCOPE.increase(catalogue.DEVICE_UNTRACKED_UPPER_TIME),
+                    SCOPE.increase(catalogue.DEVICE_TIME),
                 ),
                 SHARE,
                 nothing="No device is read here",
@@ -143,7 +136,7 @@ def _whole() -> Row:
             stat(
                 "Not read",
                 "Share of all time for which there is no reading. Never counted as idle.",
-                _share(_UNKNOWN),
+                _share(UNKNOWN),
                 SHARE,
                 nothing="Everything was read",
                 width=3,
@@ -151,7 +144,7 @@ def _whole() -> Row:
             stat(
                 "Power now",
                 "What the devices of this type draw together, as their driver says.",
-                f"sum (max by ({labels(*_DEVICE)}) ({_SCOPE.select(catalogue.HW_POWER)}))",
+                f"sum (max by ({labels(*_DEVICE)}) ({SCOPE.select(catalogue.HW_POWER)}))",
                 WATTS,
                 nothing="No power is read",
                 width=3,
@@ -161,9 +154,9 @@ def _whole() -> Row:
 
 
 def _over_time() -> Row:
-    used = f"sum by ({labels(*_DEVICE)}) ({_SCOPE.select(recorded.DEVICE_TIME, _USED)})"
-    unread = f"sum by ({labels(*_DEVICE)}) ({_SCOPE.select(recorded.DEVICE_TIME, _UNKNOWN)})"
-    energy = _SCOPE.rate(catalogue.DEVICE_ENERGY, per=_STATE)
+    used = f"sum by ({labels(*_DEVICE)}) ({SCOPE.select(recorded.DEVICE_TIME, USED)})"
+    unread = f"sum by ({labels(*_DEVICE)}) ({SCOPE.select(recorded.DEVICE_TIME, UNKNOWN)})"
+    energy = SCOPE.rate(catalogue.DEVICE_ENERGY, per=_STATE)
     return Row(
         "Over time",
         (
@@ -171,11 +164,11 @@ def _over_time() -> Row:
                 "Devices by state",
                 "How many devices' worth of time goes to each state. Idle nights are where work that can "
                 "wait belongs.",
-                [Query(_SCOPE.now(recorded.FLEET_TIME, per=_STATE), "{{gputrace_device_state}}")],
+                [Query(SCOPE.now(recorded.FLEET_TIME, per=_STATE), "{{gputrace_device_state}}")],
                 COUNT,
                 stacked=True,
                 colours=STATE_COLOURS,
-                nothing=_UNREAD,
+                nothing=UNREAD,
             ),
             timeline(
                 "Each device",
@@ -188,13 +181,13 @@ def _over_time() -> Row:
                     2: ("not read", GREY),
                     3: ("partly read", ORANGE),
                 },
-                nothing=_UNREAD,
+                nothing=UNREAD,
             ),
             lines(
                 "Who shares the devices",
                 "How many devices' worth of time each feature is charged for. Where the sum touches the "
                 "number of devices, features wait for each other.",
-                [Query(_SCOPE.now(recorded.FEATURE_TIME, per=(catalogue.FEATURE,)), "{{gputrace_feature}}")],
+                [Query(SCOPE.now(recorded.FEATURE_TIME, per=(catalogue.FEATURE,)), "{{gputrace_feature}}")],
                 COUNT,
                 stacked=True,
                 nothing="Nothing was charged",
@@ -215,25 +208,25 @@ def _over_time() -> Row:
 
 def _each() -> Row:
     def hours(*matchers: str) -> str:
-        return f"{_SCOPE.total(recorded.DEVICE_TIME, *matchers, per=_ROW)}"
+        return f"{SCOPE.total(recorded.DEVICE_TIME, *matchers, per=_ROW)}"
 
     def latest(metric: catalogue.Metric) -> str:
-        return f"max by ({labels(*_ROW)}) ({_SCOPE.select(metric)})"
+        return f"max by ({labels(*_ROW)}) ({SCOPE.select(metric)})"
 
     columns = (
         Column("Device", label="hw_id"),
         Column("Kind", label="hw_name", width=150),
-        Column("Used", ratio(hours(_USED), hours()), unit=SHARE, bar=True, width=170),
-        Column("Idle", ratio(hours(_IDLE), hours()), unit=SHARE, steps=IDLE_STEPS),
-        Column("Not read", ratio(hours(_UNKNOWN), hours()), unit=SHARE),
-        Column("Idle, money", _SCOPE.total(recorded.DEVICE_COST, _IDLE, per=_ROW), unit=MONEY),
+        Column("Used", ratio(hours(USED), hours()), unit=SHARE, bar=True, width=170),
+        Column("Idle", ratio(hours(IDLE), hours()), unit=SHARE, steps=IDLE_STEPS),
+        Column("Not read", ratio(hours(UNKNOWN), hours()), unit=SHARE),
+        Column("Idle, money", SCOPE.total(recorded.DEVICE_COST, IDLE, per=_ROW), unit=MONEY),
         Column("Kernels now", latest(catalogue.HW_GPU_UTILIZATION), unit=SHARE),
         Column("Memory", latest(catalogue.HW_GPU_MEMORY_USAGE), unit=BYTES),
         Column("Memory limit", latest(catalogue.HW_GPU_MEMORY_LIMIT), unit=BYTES),
         Column("Power", latest(catalogue.HW_POWER), unit=WATTS),
         Column("Temperature", latest(catalogue.HW_TEMPERATURE), unit=CELSIUS),
     )
-    drawn = f"sum by ({labels(*_ROW)}) (rate({_SCOPE.select(catalogue.HW_ENERGY)}[$__rate_interval]))"
+    drawn = f"sum by ({labels(*_ROW)}) (rate({SCOPE.select(catalogue.HW_ENERGY)}[$__rate_interval]))"
     return Row(
         "Each device",
         (
@@ -245,7 +238,7 @@ def _each() -> Row:
                 sort="Used",
                 ascending=True,
                 height=10,
-                nothing=_UNREAD,
+                nothing=UNREAD,
             ),
             lines(
                 "Power of each device",
@@ -261,7 +254,7 @@ def _each() -> Row:
                 [
                     Query(
                         "3600 * "
-                        + _SCOPE.rate(catalogue.HW_ERRORS, per=(catalogue.HW_ID, catalogue.ERROR_TYPE)),
+                        + SCOPE.rate(catalogue.HW_ERRORS, per=(catalogue.HW_ID, catalogue.ERROR_TYPE)),
                         "{{hw_id}} {{error_type}}",
                     )
                 ],
@@ -280,7 +273,7 @@ def board() -> Board:
     return Board(
         "gputrace-fleet",
         "For SREs and FinOps: are the devices busy, who shares them, what idles, and what does that cost.",
-        _SCOPE,
+        SCOPE,
         (_whole(), _over_time(), _each()),
         start="now-24h",
     )

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row, feature_link, value_link
+from gputrace.grafana.feature_queries import COMPARABLE, NO_COMPARISON, NO_REQUESTS, NO_SPEND, SCOPE
+from gputrace.grafana.fleet_queries import FLEET, IDLE, USED
 from gputrace.grafana.panels import Query, lines, ranking, shares, stat
-from gputrace.grafana.promql import Scope, match, named, ratio
+from gputrace.grafana.promql import match, named, ratio
 from gputrace.grafana.sources import label
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
@@ -27,36 +29,26 @@ from gputrace.grafana.units import (
 if TYPE_CHECKING:
     from gputrace.grafana.sources import Recorded
 
-_SCOPE = Scope(("currency", "environment", "job", "feature"))
 _FEATURE = (catalogue.FEATURE,)
-_IDLE = match(catalogue.DEVICE_STATE, "idle")
-_CHARGED = match(catalogue.DEVICE_STATE, "charged")
-_USED = match(catalogue.DEVICE_STATE, "charged|untracked", "=~")
 _UNNAMED = match(catalogue.FEATURE, catalogue.NO_FEATURE)
 _FAILED = match(catalogue.STATUS, "ok", "!=")
-NO_SPEND = "No spend: no priced device was used (see Telemetry health)"
-NO_COMPARISON = "The range before was not recorded whole"
-NO_REQUESTS = "No requests: nothing counts them here"
 
-_SPEND = _SCOPE.total(recorded.FEATURE_COST)
-_BY_FEATURE = _SCOPE.total(recorded.FEATURE_COST, per=_FEATURE)
-_BEFORE = _SCOPE.total(recorded.FEATURE_COST, before=True)
-_REQUESTS = _SCOPE.total(recorded.REQUESTS, per=_FEATURE)
+_SPEND = SCOPE.total(recorded.FEATURE_COST)
+_BY_FEATURE = SCOPE.total(recorded.FEATURE_COST, per=_FEATURE)
+_BEFORE = SCOPE.total(recorded.FEATURE_COST, before=True)
+_REQUESTS = SCOPE.total(recorded.REQUESTS, per=_FEATURE)
 _PARTS, _OTHERS, _BARS = 10, "all others", 20
 # More parts than that are no picture: all others are one. There is none where there are no others.
 _TOP = f"topk({_PARTS}, {_BY_FEATURE})"
 _REST = f"sum ({_BY_FEATURE} unless {_TOP})"
 _LARGEST = f'{_TOP} or label_replace({_REST}, "{label(catalogue.FEATURE)}", "{_OTHERS}", "", "")'
 _PER_THOUSAND = f"1000 * {ratio(_BY_FEATURE, _REQUESTS)}"
-_FLEET = _SCOPE.total(recorded.FLEET_COST)
-# Half a history would make everything look as if it had doubled.
-_COMPARABLE = f"and on () ({_SCOPE.seen_before(recorded.FLEET_TIME)})"
 
 
 def _now() -> Row:
-    hourly = f"3600 * {_SCOPE.now(recorded.FEATURE_COST)}"
-    month = f"sum ({_SCOPE.select(recorded.FEATURE_COST_MONTH)})"
-    recent = f"sum (avg_over_time({_SCOPE.select(recorded.FEATURE_COST_HOURLY)}[6h]))"
+    hourly = f"3600 * {SCOPE.now(recorded.FEATURE_COST)}"
+    month = f"sum ({SCOPE.select(recorded.FEATURE_COST_MONTH)})"
+    recent = f"sum (avg_over_time({SCOPE.select(recorded.FEATURE_COST_HOURLY)}[6h]))"
     projected = f"{month} + {recent} * scalar({recorded.MONTH_LEFT.name})"
     return Row(
         "Now",
@@ -74,7 +66,7 @@ def _now() -> Row:
                 "Against the range before",
                 "Spend of this range over that of the equally long one before it, less one. Growth without "
                 "more use is worth a look at the unit costs below.",
-                f"({ratio(_SPEND, _BEFORE)} - 1) {_COMPARABLE}",
+                f"({ratio(_SPEND, _BEFORE)} - 1) {COMPARABLE}",
                 SHARE,
                 steps=GROWTH_STEPS,
                 nothing=NO_COMPARISON,
@@ -100,7 +92,7 @@ def _now() -> Row:
                 "Idle share of the bill",
                 "Share of what all devices cost in this currency that nobody used, whatever features are "
                 "selected. Above a half: fewer devices, or work that waits for night.",
-                ratio(_SCOPE.total(recorded.FLEET_COST, _IDLE), _FLEET),
+                ratio(SCOPE.total(recorded.FLEET_COST, IDLE), SCOPE.total(recorded.FLEET_COST)),
                 SHARE,
                 steps=IDLE_STEPS,
                 nothing="No priced devices",
@@ -116,7 +108,7 @@ def _now() -> Row:
                     + " - ("
                     + _all_features(recorded.FEATURE_COST, _UNNAMED)
                     + " or vector(0)))",
-                    _SCOPE.total(recorded.FLEET_COST, _USED),
+                    SCOPE.total(recorded.FLEET_COST, USED),
                 ),
                 SHARE,
                 steps=COVERAGE_STEPS,
@@ -127,7 +119,7 @@ def _now() -> Row:
 
 
 def _all_features(source: Recorded, *matchers: str) -> str:
-    return Scope(("currency", "environment")).total(source, *matchers)
+    return FLEET.total(source, *matchers)
 
 
 def _by_feature() -> Row:
@@ -137,7 +129,7 @@ def _by_feature() -> Row:
             lines(
                 "Spend an hour by feature ($currency)",
                 "How fast each feature spends, stacked. A launch shows as a step, a leak as a slope.",
-                [Query(f"3600 * {_SCOPE.now(recorded.FEATURE_COST, per=_FEATURE)}", "{{gputrace_feature}}")],
+                [Query(f"3600 * {SCOPE.now(recorded.FEATURE_COST, per=_FEATURE)}", "{{gputrace_feature}}")],
                 MONEY,
                 stacked=True,
                 nothing=NO_SPEND,
@@ -167,17 +159,17 @@ def _by_feature() -> Row:
 
 
 def _ledger() -> Row:
-    failed = _SCOPE.total(recorded.REQUESTS, _FAILED, per=_FEATURE)
-    hours = f"{_SCOPE.total(recorded.FEATURE_TIME, per=_FEATURE)} / 3600"
-    before = _SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)
-    month = f"sum by (gputrace_feature) ({_SCOPE.select(recorded.FEATURE_COST_MONTH)})"
-    budget = f"max by (gputrace_feature) ({_SCOPE.select(catalogue.BUDGET)})"
+    failed = SCOPE.total(recorded.REQUESTS, _FAILED, per=_FEATURE)
+    hours = f"{SCOPE.total(recorded.FEATURE_TIME, per=_FEATURE)} / 3600"
+    before = SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)
+    month = f"sum by (gputrace_feature) ({SCOPE.select(recorded.FEATURE_COST_MONTH)})"
+    budget = f"max by (gputrace_feature) ({SCOPE.select(catalogue.BUDGET)})"
     columns = (
         Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
         Column("Spend", _BY_FEATURE, unit=MONEY, bar=True),
         Column(
             "Growth",
-            f"({ratio(_BY_FEATURE, before)} - 1) {_COMPARABLE}",
+            f"({ratio(_BY_FEATURE, before)} - 1) {COMPARABLE}",
             unit=SHARE,
             steps=GROWTH_STEPS,
         ),
@@ -204,8 +196,8 @@ def _ledger() -> Row:
 
 
 def _movers() -> Row:
-    by_model = _SCOPE.now(recorded.FEATURE_COST, per=(catalogue.MODEL,))
-    grown = f"{_BY_FEATURE} - {_SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)}"
+    by_model = SCOPE.now(recorded.FEATURE_COST, per=(catalogue.MODEL,))
+    grown = f"{_BY_FEATURE} - {SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)}"
     return Row(
         "What moves, and what it runs on",
         (
@@ -215,7 +207,7 @@ def _movers() -> Row:
                 "in the ledger above.",
                 (
                     Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
-                    Column("Increase", f"topk(5, ({grown}) > 0) {_COMPARABLE}", unit=MONEY),
+                    Column("Increase", f"topk(5, ({grown}) > 0) {COMPARABLE}", unit=MONEY),
                 ),
                 sort="Increase",
                 width=6,
@@ -242,7 +234,7 @@ def _movers() -> Row:
                 "selected.",
                 [
                     Query(
-                        f"3600 * {_SCOPE.now(recorded.FLEET_COST, per=(catalogue.DEVICE_STATE,))}",
+                        f"3600 * {SCOPE.now(recorded.FLEET_COST, per=(catalogue.DEVICE_STATE,))}",
                         "{{gputrace_device_state}}",
                     )
                 ],
@@ -262,6 +254,6 @@ def board() -> Board:
     return Board(
         "gputrace-spend",
         "For product managers and FinOps: what each feature costs, how much nobody used, what changed.",
-        _SCOPE,
+        SCOPE,
         (_now(), _by_feature(), _ledger(), _movers()),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row
+from gputrace.grafana.fleet_queries import CHARGED, READ, USED
 from gputrace.grafana.panels import Query, lines, stat
 from gputrace.grafana.promql import Scope, match, ratio
 from gputrace.grafana.sources import INSTANCE, JOB, labels
@@ -20,9 +21,6 @@ from gputrace.grafana.units import (
 )
 
 _SCOPE = Scope(("environment", "job"))
-_CHARGED = match(catalogue.DEVICE_STATE, "charged")
-_USED = match(catalogue.DEVICE_STATE, "charged|untracked", "=~")
-_READ = match(catalogue.DEVICE_STATE, "unknown", "!=")
 _GPU = match(catalogue.HW_TYPE, "gpu")
 _REASON = (catalogue.LOSS_REASON,)
 _ALIVE = f"count by ({labels(JOB)}) ({_SCOPE.select(catalogue.SDK_QUEUE_LENGTH)})"
@@ -30,7 +28,7 @@ _ALIVE = f"count by ({labels(JOB)}) ({_SCOPE.select(catalogue.SDK_QUEUE_LENGTH)}
 
 def _believed() -> Row:
     fleet = recorded.FLEET_TIME
-    charged = _SCOPE.total(fleet, _CHARGED)
+    charged = _SCOPE.total(fleet, CHARGED)
     overlap = f"({_SCOPE.total(recorded.FLEET_OVERLAP)} or vector(0))"
     every_job = Scope(("environment",)).total(recorded.FEATURE_TIME)
     each = labels(catalogue.HW_ID, catalogue.PUBLISHER)
@@ -50,7 +48,7 @@ def _believed() -> Row:
                 "Used time tracked",
                 "Of the time that GPUs were used, the share that tracked calls held. Under 95 %: somebody "
                 "uses GPUs whom gputrace does not know; `gputrace doctor` names the processes.",
-                ratio(_SCOPE.total(fleet, _CHARGED, _GPU), _SCOPE.total(fleet, _USED, _GPU)),
+                ratio(_SCOPE.total(fleet, CHARGED, _GPU), _SCOPE.total(fleet, USED, _GPU)),
                 SHARE,
                 steps=COVERAGE_STEPS,
                 nothing="No GPU was used",
@@ -59,7 +57,7 @@ def _believed() -> Row:
                 "Time that is read",
                 "Of all time of all devices, the share for which there is a reading. The rest is unknown, "
                 "and never shown as idle.",
-                ratio(_SCOPE.total(fleet, _READ), _SCOPE.total(fleet)),
+                ratio(_SCOPE.total(fleet, READ), _SCOPE.total(fleet)),
                 SHARE,
                 steps=COVERAGE_STEPS,
                 nothing="No device is published",
