@@ -27,6 +27,7 @@ from gputrace.grafana.units import (
 )
 
 if TYPE_CHECKING:
+    from gputrace.grafana.panels import Panel
     from gputrace.grafana.sources import Recorded
 
 _FEATURE = (catalogue.FEATURE,)
@@ -46,74 +47,85 @@ _PER_THOUSAND = f"1000 * {ratio(_BY_FEATURE, _REQUESTS)}"
 
 
 def _now() -> Row:
+    return Row("Now", (*_spent(), *_pace(), *_explained()))
+
+
+def _spent() -> tuple[Panel, ...]:
+    return (
+        stat(
+            "Spend in range ($currency)",
+            "What the selected features were charged for in the selected time: device time, shared "
+            "where several held a device at once, at the price of that device at that moment. Idle "
+            "devices are not in it: they are beside it.",
+            _SPEND,
+            MONEY,
+            nothing=NO_SPEND,
+        ),
+        stat(
+            "Against the range before",
+            "Spend of this range over that of the equally long one before it, less one. Growth without "
+            "more use is worth a look at the unit costs below.",
+            f"({ratio(_SPEND, _BEFORE)} - 1) {COMPARABLE}",
+            SHARE,
+            steps=GROWTH_STEPS,
+            nothing=NO_COMPARISON,
+        ),
+    )
+
+
+def _pace() -> tuple[Panel, ...]:
     hourly = f"3600 * {SCOPE.now(recorded.FEATURE_COST)}"
     month = f"sum ({SCOPE.select(recorded.FEATURE_COST_MONTH)})"
     recent = f"sum (avg_over_time({SCOPE.select(recorded.FEATURE_COST_HOURLY)}[6h]))"
     projected = f"{month} + {recent} * scalar({recorded.MONTH_LEFT.name})"
-    return Row(
-        "Now",
-        (
-            stat(
-                "Spend in range ($currency)",
-                "What the selected features were charged for in the selected time: device time, shared "
-                "where several held a device at once, at the price of that device at that moment. Idle "
-                "devices are not in it: they are beside it.",
-                _SPEND,
-                MONEY,
-                nothing=NO_SPEND,
+    return (
+        stat(
+            "Run rate an hour ($currency)",
+            "What the selected features spend at the moment, as an hour of it would cost; the curve is "
+            "the range.",
+            hourly,
+            MONEY,
+            nothing=NO_SPEND,
+            trend=hourly,
+        ),
+        stat(
+            "Month, projected ($currency)",
+            "Spend since the first of this month (UTC), plus the pace of the last six hours until its "
+            "end. Whatever the selected range is.",
+            projected,
+            MONEY,
+            nothing="No hour of spend yet: rules record one after an hour",
+        ),
+    )
+
+
+def _explained() -> tuple[Panel, ...]:
+    return (
+        stat(
+            "Idle share of the bill",
+            "Share of what all devices cost in this currency that nobody used, whatever features are "
+            "selected. Above a half: fewer devices, or work that waits for night.",
+            ratio(SCOPE.total(recorded.FLEET_COST, IDLE), SCOPE.total(recorded.FLEET_COST)),
+            SHARE,
+            steps=IDLE_STEPS,
+            nothing="No priced devices",
+        ),
+        stat(
+            "Spend with a feature",
+            "Share of what devices were used for, by the clock, that a tracked call with a named "
+            "feature answers for. The rest is untracked, or tracked and unnamed: decorate it, or name "
+            "it.",
+            ratio(
+                "("
+                + _all_features(recorded.FEATURE_COST)
+                + " - ("
+                + _all_features(recorded.FEATURE_COST, _UNNAMED)
+                + " or vector(0)))",
+                SCOPE.total(recorded.FLEET_COST, USED),
             ),
-            stat(
-                "Against the range before",
-                "Spend of this range over that of the equally long one before it, less one. Growth without "
-                "more use is worth a look at the unit costs below.",
-                f"({ratio(_SPEND, _BEFORE)} - 1) {COMPARABLE}",
-                SHARE,
-                steps=GROWTH_STEPS,
-                nothing=NO_COMPARISON,
-            ),
-            stat(
-                "Run rate an hour ($currency)",
-                "What the selected features spend at the moment, as an hour of it would cost; the curve is "
-                "the range.",
-                hourly,
-                MONEY,
-                nothing=NO_SPEND,
-                trend=hourly,
-            ),
-            stat(
-                "Month, projected ($currency)",
-                "Spend since the first of this month (UTC), plus the pace of the last six hours until its "
-                "end. Whatever the selected range is.",
-                projected,
-                MONEY,
-                nothing="No hour of spend yet: rules record one after an hour",
-            ),
-            stat(
-                "Idle share of the bill",
-                "Share of what all devices cost in this currency that nobody used, whatever features are "
-                "selected. Above a half: fewer devices, or work that waits for night.",
-                ratio(SCOPE.total(recorded.FLEET_COST, IDLE), SCOPE.total(recorded.FLEET_COST)),
-                SHARE,
-                steps=IDLE_STEPS,
-                nothing="No priced devices",
-            ),
-            stat(
-                "Spend with a feature",
-                "Share of what devices were used for, by the clock, that a tracked call with a named "
-                "feature answers for. The rest is untracked, or tracked and unnamed: decorate it, or name "
-                "it.",
-                ratio(
-                    "("
-                    + _all_features(recorded.FEATURE_COST)
-                    + " - ("
-                    + _all_features(recorded.FEATURE_COST, _UNNAMED)
-                    + " or vector(0)))",
-                    SCOPE.total(recorded.FLEET_COST, USED),
-                ),
-                SHARE,
-                steps=COVERAGE_STEPS,
-                nothing="No priced device was used",
-            ),
+            SHARE,
+            steps=COVERAGE_STEPS,
+            nothing="No priced device was used",
         ),
     )
 
@@ -196,56 +208,56 @@ def _ledger() -> Row:
 
 
 def _movers() -> Row:
-    by_model = SCOPE.now(recorded.FEATURE_COST, per=(catalogue.MODEL,))
+    return Row("What moves, and what it runs on", (_increases(), _models(), _bill()))
+
+
+def _increases() -> Panel:
     grown = f"{_BY_FEATURE} - {SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)}"
-    return Row(
-        "What moves, and what it runs on",
+    return table(
+        "Greatest increases ($currency)",
+        "The five features whose spend grew most against the range before. A feature that is new is "
+        "in the ledger above.",
         (
-            table(
-                "Greatest increases ($currency)",
-                "The five features whose spend grew most against the range before. A feature that is new is "
-                "in the ledger above.",
-                (
-                    Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
-                    Column("Increase", f"topk(5, ({grown}) > 0) {COMPARABLE}", unit=MONEY),
-                ),
-                sort="Increase",
-                width=6,
-                nothing="Nothing grew, or the range before was not recorded whole",
-            ),
-            lines(
-                "Spend an hour by model ($currency)",
-                "Which models the money goes to. Calls without a model are one line.",
-                [
-                    Query(
-                        f"3600 * {named(by_model, catalogue.MODEL, 'no model')}",
-                        "{{gputrace_model}}",
-                    )
-                ],
-                MONEY,
-                width=9,
-                stacked=True,
-                nothing=NO_SPEND,
-            ),
-            lines(
-                "What all devices cost an hour, by state ($currency)",
-                "The whole bill: charged to features, untracked (busy, and no tracked call held the "
-                "device), idle, and unknown (nobody read the device). It does not change with the features "
-                "selected.",
-                [
-                    Query(
-                        f"3600 * {SCOPE.now(recorded.FLEET_COST, per=(catalogue.DEVICE_STATE,))}",
-                        "{{gputrace_device_state}}",
-                    )
-                ],
-                MONEY,
-                width=9,
-                stacked=True,
-                colours=STATE_COLOURS,
-                nothing="No priced devices",
-                links=(value_link("The fleet", "gputrace-fleet"),),
-            ),
+            Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
+            Column("Increase", f"topk(5, ({grown}) > 0) {COMPARABLE}", unit=MONEY),
         ),
+        sort="Increase",
+        width=6,
+        nothing="Nothing grew, or the range before was not recorded whole",
+    )
+
+
+def _models() -> Panel:
+    by_model = SCOPE.now(recorded.FEATURE_COST, per=(catalogue.MODEL,))
+    return lines(
+        "Spend an hour by model ($currency)",
+        "Which models the money goes to. Calls without a model are one line.",
+        [Query(f"3600 * {named(by_model, catalogue.MODEL, 'no model')}", "{{gputrace_model}}")],
+        MONEY,
+        width=9,
+        stacked=True,
+        nothing=NO_SPEND,
+    )
+
+
+def _bill() -> Panel:
+    return lines(
+        "What all devices cost an hour, by state ($currency)",
+        "The whole bill: charged to features, untracked (busy, and no tracked call held the "
+        "device), idle, and unknown (nobody read the device). It does not change with the features "
+        "selected.",
+        [
+            Query(
+                f"3600 * {SCOPE.now(recorded.FLEET_COST, per=(catalogue.DEVICE_STATE,))}",
+                "{{gputrace_device_state}}",
+            )
+        ],
+        MONEY,
+        width=9,
+        stacked=True,
+        colours=STATE_COLOURS,
+        nothing="No priced devices",
+        links=(value_link("The fleet", "gputrace-fleet"),),
     )
 
 
