@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gputrace import catalogue
 from gputrace.grafana import recorded
+from gputrace.grafana.fleet_queries import CHARGED, IDLE, USED
 from gputrace.grafana.promql import DAY_OF_STEPS, by, match, ratio, select
 from gputrace.grafana.sources import ENVIRONMENT, JOB, Recorded, labels
 
@@ -145,19 +146,16 @@ SPEND = (
 )
 
 _FLEET_HOUR = recorded.FLEET_TIME_HOURLY
-_IDLE = match(catalogue.DEVICE_STATE, "idle")
-_CHARGED = match(catalogue.DEVICE_STATE, "charged")
-_USED = match(catalogue.DEVICE_STATE, "charged|untracked", "=~")
 _FEATURE_HOUR = f"sum {by(*_HARDWARE)}({recorded.FEATURE_TIME_HOURLY.name})"
 _OVERLAP_HOUR = f"sum {by(*_HARDWARE)}({recorded.FLEET_OVERLAP_HOURLY.name})"
-_CHARGED_HOUR = f"sum {by(*_HARDWARE)}({select(_FLEET_HOUR, _CHARGED)})"
+_CHARGED_HOUR = f"sum {by(*_HARDWARE)}({select(_FLEET_HOUR, CHARGED)})"
 _OF_HARDWARE = (("hw_type", "hw_type"), ("hw_name", "hw_name"))
 
 FLEET = (
     Alert(
         "GputraceFleetIdle",
         ratio(
-            _spent(_FLEET_HOUR, DAY_OF_STEPS, _HARDWARE, _IDLE, _GPU),
+            _spent(_FLEET_HOUR, DAY_OF_STEPS, _HARDWARE, IDLE, _GPU),
             _spent(_FLEET_HOUR, DAY_OF_STEPS, _HARDWARE, _GPU),
         )
         + " > 0.6",
@@ -193,8 +191,8 @@ FLEET = (
     Alert(
         "GputraceCoverageLow",
         ratio(
-            f"sum {by(*_HARDWARE)}({select(_FLEET_HOUR, _CHARGED, _GPU)})",
-            f"sum {by(*_HARDWARE)}({select(_FLEET_HOUR, _USED, _GPU)})",
+            f"sum {by(*_HARDWARE)}({select(_FLEET_HOUR, CHARGED, _GPU)})",
+            f"sum {by(*_HARDWARE)}({select(_FLEET_HOUR, USED, _GPU)})",
         )
         + " < 0.95",
         "1h",

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.grafana import recorded
+from gputrace.grafana import feature_serving, recorded
 from gputrace.grafana.board import Board, Row
+from gputrace.grafana.feature_queries import COMPARABLE, NO_COMPARISON, NO_REQUESTS, NO_SPEND, SCOPE
 from gputrace.grafana.panels import Query, lines, shares, stat
-from gputrace.grafana.promql import Scope, match, named, ratio
+from gputrace.grafana.promql import match, named, ratio
 from gputrace.grafana.sources import label
-from gputrace.grafana.spend_overview import NO_COMPARISON, NO_REQUESTS, NO_SPEND
-from gputrace.grafana.strips import heatmap
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
     COUNT,
@@ -19,8 +18,6 @@ from gputrace.grafana.units import (
     JOULES,
     MONEY,
     PER_SECOND,
-    QUANTILE_COLOURS,
-    SECONDS,
     SHARE,
     SMALL_MONEY,
     STAGE_COLOURS,
@@ -32,91 +29,74 @@ if TYPE_CHECKING:
     from gputrace.grafana.panels import Panel
     from gputrace.grafana.sources import Recorded
 
-_SCOPE = Scope(("currency", "environment", "job", "feature"))
-_SPEND = _SCOPE.total(recorded.FEATURE_COST)
-_SPEND_BEFORE = _SCOPE.total(recorded.FEATURE_COST, before=True)
-_REQUESTS = _SCOPE.total(recorded.REQUESTS)
-_REQUESTS_BEFORE = _SCOPE.total(recorded.REQUESTS, before=True)
+_SPEND = SCOPE.total(recorded.FEATURE_COST)
+_SPEND_BEFORE = SCOPE.total(recorded.FEATURE_COST, before=True)
+_REQUESTS = SCOPE.total(recorded.REQUESTS)
+_REQUESTS_BEFORE = SCOPE.total(recorded.REQUESTS, before=True)
 _FAILED = match(catalogue.STATUS, "ok", "!=")
-_COMPARABLE = f"and on () ({_SCOPE.seen_before(recorded.FLEET_TIME)})"
 _NO_OUTCOMES = "No outcomes: record them with gputrace.outcome()"
 _NO_UNITS = "No units: add them with current().add_units()"
-_QUANTILES = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
 _PER_REQUEST = "requests that an integration or a cascade counts"
 
 
 def _unit_economics() -> Row:
-    hourly = _SCOPE.now(recorded.FEATURE_COST_HOURLY)
-    unit_cost = f"1000 * {ratio(hourly, _SCOPE.now(recorded.REQUESTS_HOURLY))}"
-    return Row(
-        "What one costs",
-        (
-            stat(
-                "Spend ($currency)",
-                "What the feature was charged for in the selected time.",
-                _SPEND,
-                MONEY,
-                nothing=NO_SPEND,
-                width=3,
-            ),
-            stat(
-                "1 000 requests ($currency)",
-                f"Spend over {_PER_REQUEST}, failed ones included: they cost too.",
-                f"1000 * {ratio(_SPEND, _REQUESTS)}",
-                SMALL_MONEY,
-                nothing=NO_REQUESTS,
-                width=4,
-            ),
-            stat(
-                "Device hours",
-                "Time that the feature kept devices from others, shared where several held one at once.",
-                f"{_SCOPE.total(recorded.FEATURE_TIME)} / 3600",
-                HOURS,
-                width=3,
-            ),
-            stat(
-                "Failed requests",
-                "Share of requests that did not end well. Each was paid for.",
-                ratio(_SCOPE.total(recorded.REQUESTS, _FAILED), _REQUESTS),
-                SHARE,
-                nothing="No failed requests",
-                width=3,
-            ),
-            _pieces(
-                "Outcomes ($currency)",
-                "What one product event costs: one solved ticket, one accepted answer. The same spend "
-                "stands above each kind of outcome, so these are never added.",
-                ("Outcome", catalogue.OUTCOME_NAME, recorded.OUTCOMES),
-                ("Cost of one", f"scalar({_SPEND})"),
-                _NO_OUTCOMES,
-            ),
-            _pieces(
-                "Units of work ($currency)",
-                "What a million units cost, such as tokens.",
-                ("Unit", catalogue.UNIT_NAME, recorded.UNITS),
-                ("A million", f"1000 * 1000 * scalar({_SPEND})"),
-                _NO_UNITS,
-            ),
-            lines(
-                "What 1 000 requests cost ($currency)",
-                "Over the hour before each point. A step at a deploy mark is the deploy's doing.",
-                [Query(unit_cost, "1 000 requests")],
-                SMALL_MONEY,
-                width=9,
-                nothing=NO_REQUESTS,
-            ),
-            lines(
-                "Requests a second",
-                "How much the feature is used, by how requests end.",
-                [Query(_SCOPE.now(recorded.REQUESTS, per=(catalogue.STATUS,)), "{{gputrace_status}}")],
-                PER_SECOND,
-                width=9,
-                stacked=True,
-                colours=STATUS_COLOURS,
-                nothing=NO_REQUESTS,
-            ),
-            _decomposition(),
+    return Row("What one costs", (*_cost(), _outcomes(), _units(), *_over_time(), _decomposition()))
+
+
+def _cost() -> tuple[Panel, ...]:
+    return (
+        stat(
+            "Spend ($currency)",
+            "What the feature was charged for in the selected time.",
+            _SPEND,
+            MONEY,
+            nothing=NO_SPEND,
+            width=3,
         ),
+        stat(
+            "1 000 requests ($currency)",
+            f"Spend over {_PER_REQUEST}, failed ones included: they cost too.",
+            f"1000 * {ratio(_SPEND, _REQUESTS)}",
+            SMALL_MONEY,
+            nothing=NO_REQUESTS,
+            width=4,
+        ),
+        stat(
+            "Device hours",
+            "Time that the feature kept devices from others, shared where several held one at once.",
+            f"{SCOPE.total(recorded.FEATURE_TIME)} / 3600",
+            HOURS,
+            width=3,
+        ),
+        stat(
+            "Failed requests",
+            "Share of requests that did not end well. Each was paid for.",
+            ratio(SCOPE.total(recorded.REQUESTS, _FAILED), _REQUESTS),
+            SHARE,
+            nothing="No failed requests",
+            width=3,
+        ),
+    )
+
+
+def _outcomes() -> Panel:
+    return _pieces(
+        "Outcomes ($currency)",
+        "What one product event costs: one solved ticket, one accepted answer. The same spend "
+        "stands above each kind of outcome, so these are never added.",
+        ("Outcome", catalogue.OUTCOME_NAME, recorded.OUTCOMES),
+        ("Cost of one", f"scalar({_SPEND})"),
+        _NO_OUTCOMES,
+    )
+
+
+def _units() -> Panel:
+    return _pieces(
+        "Units of work ($currency)",
+        "What a million units cost, such as tokens.",
+        ("Unit", catalogue.UNIT_NAME, recorded.UNITS),
+        ("A million", f"1000 * 1000 * scalar({_SPEND})"),
+        _NO_UNITS,
     )
 
 
@@ -128,7 +108,7 @@ def _pieces(
     nothing: str,
 ) -> Panel:
     heading, attribute, source = counted
-    pieces = _SCOPE.total(source, per=(attribute,))
+    pieces = SCOPE.total(source, per=(attribute,))
     return table(
         title,
         description,
@@ -141,6 +121,31 @@ def _pieces(
         width=6 if source is recorded.OUTCOMES else 5,
         height=4,
         nothing=nothing,
+    )
+
+
+def _over_time() -> tuple[Panel, ...]:
+    hourly = SCOPE.now(recorded.FEATURE_COST_HOURLY)
+    unit_cost = f"1000 * {ratio(hourly, SCOPE.now(recorded.REQUESTS_HOURLY))}"
+    return (
+        lines(
+            "What 1 000 requests cost ($currency)",
+            "Over the hour before each point. A step at a deploy mark is the deploy's doing.",
+            [Query(unit_cost, "1 000 requests")],
+            SMALL_MONEY,
+            width=9,
+            nothing=NO_REQUESTS,
+        ),
+        lines(
+            "Requests a second",
+            "How much the feature is used, by how requests end.",
+            [Query(SCOPE.now(recorded.REQUESTS, per=(catalogue.STATUS,)), "{{gputrace_status}}")],
+            PER_SECOND,
+            width=9,
+            stacked=True,
+            colours=STATUS_COLOURS,
+            nothing=NO_REQUESTS,
+        ),
     )
 
 
@@ -157,8 +162,8 @@ def _decomposition() -> Panel:
         "",
         MONEY,
         parts=(
-            Query(f"{more} {_COMPARABLE}", "more requests", instant=True),
-            Query(f"{dearer} {_COMPARABLE}", "dearer requests", instant=True),
+            Query(f"{more} {COMPARABLE}", "more requests", instant=True),
+            Query(f"{dearer} {COMPARABLE}", "dearer requests", instant=True),
         ),
         nothing=NO_COMPARISON,
         width=6,
@@ -166,18 +171,18 @@ def _decomposition() -> Panel:
     )
 
 
-def _cost_by(attribute: str) -> str:
-    return _SCOPE.increase(catalogue.FEATURE_COST, per=(attribute,))
-
-
 def _where_it_goes() -> Row:
+    return Row("Where it goes", (*_parts(), _busy_alone(), _energy(), _batches()))
+
+
+def _parts() -> tuple[Panel, ...]:
     parts = (
         ("model", catalogue.MODEL, "{{gputrace_model}}"),
         ("operation", catalogue.OPERATION, "{{gputrace_operation}}"),
         ("stage", catalogue.STAGE, "{{gputrace_stage}}"),
         ("variant", catalogue.VARIANT, "{{gputrace_variant}}"),
     )
-    rings = tuple(
+    return tuple(
         shares(
             f"Spend by {name} ($currency)",
             f"Which {name} the feature's money goes to. What names none is one part.",
@@ -192,142 +197,52 @@ def _where_it_goes() -> Row:
         )
         for name, attribute, legend in parts
     )
-    share = ratio(_SCOPE.rate(catalogue.FEATURE_ALONE_BUSY_TIME), _SCOPE.rate(catalogue.FEATURE_ALONE_TIME))
-    energy = _SCOPE.rate(catalogue.FEATURE_ENERGY)
-    enough = f"sum (increase({_SCOPE.select(catalogue.FEATURE_ALONE_PERIODS)}[$__rate_interval])) >= 10"
-    return Row(
-        "Where it goes",
-        (
-            *rings,
-            lines(
-                "Busy while it held a device alone",
-                "How much of the time that the feature alone held a device the device computed. Low means "
-                "that the feature pays for a device that waits: larger batches, a faster host side, "
-                "sharing. Absent where fewer than ten sample periods tell of it.",
-                [Query(f"({share}) and on () ({enough})", "busy share")],
-                SHARE,
-                width=8,
-                bounds=(0, 1),
-                nothing="Never alone on a device that is read",
-            ),
-            lines(
-                "Energy of 1 000 requests",
-                "The devices' measured energy, shared as their time is.",
-                [
-                    Query(
-                        f"1000 * {ratio(energy, _SCOPE.rate(catalogue.REQUESTS))}",
-                        "1 000 requests",
-                    )
-                ],
-                JOULES,
-                width=8,
-                nothing="No energy is read on these devices",
-            ),
-            lines(
-                "Members of a batch",
-                "How many requests share one batch, by operation. One means that batching does nothing.",
-                [
-                    Query(
-                        ratio(
-                            _SCOPE.rate(catalogue.BATCH_MEMBERS, per=(catalogue.OPERATION,)),
-                            _SCOPE.rate(catalogue.CALLS, per=(catalogue.OPERATION,)),
-                        ),
-                        "{{gputrace_operation}}",
-                    )
-                ],
-                COUNT,
-                width=8,
-                nothing="No batches",
-            ),
-        ),
+
+
+def _cost_by(attribute: str) -> str:
+    return SCOPE.increase(catalogue.FEATURE_COST, per=(attribute,))
+
+
+def _busy_alone() -> Panel:
+    share = ratio(SCOPE.rate(catalogue.FEATURE_ALONE_BUSY_TIME), SCOPE.rate(catalogue.FEATURE_ALONE_TIME))
+    enough = f"sum (increase({SCOPE.select(catalogue.FEATURE_ALONE_PERIODS)}[$__rate_interval])) >= 10"
+    return lines(
+        "Busy while it held a device alone",
+        "How much of the time that the feature alone held a device the device computed. Low means "
+        "that the feature pays for a device that waits: larger batches, a faster host side, "
+        "sharing. Absent where fewer than ten sample periods tell of it.",
+        [Query(f"({share}) and on () ({enough})", "busy share")],
+        SHARE,
+        width=8,
+        bounds=(0, 1),
+        nothing="Never alone on a device that is read",
     )
 
 
-def _quality_of_service() -> Row:
-    quantiles = [
-        Query(_SCOPE.quantile(share, catalogue.CALL_DURATION), name, exemplars=name == "p99")
-        for share, name in _QUANTILES.items()
-    ]
-    device_time = [
-        Query(_SCOPE.quantile(share, catalogue.CALL_DEVICE_TIME_HISTOGRAM), name, exemplars=name == "p99")
-        for share, name in _QUANTILES.items()
-    ]
-    buckets = (
-        f"sum by (le) (rate({_SCOPE.select(catalogue.CALL_DURATION, suffix='_bucket')}[$__rate_interval]))"
-    )
-    status = (catalogue.STATUS,)
-    return Row(
-        "How it serves",
-        (
-            lines(
-                "Duration of a call",
-                "Wall time of tracked calls. Diamonds are single calls: they lead to their traces.",
-                quantiles,
-                SECONDS,
-                width=8,
-                colours=QUANTILE_COLOURS,
-                nothing="No calls",
-            ),
-            lines(
-                "Device time of a call",
-                "What a call was charged. Where duration grows and this does not, calls wait for a device.",
-                device_time,
-                SECONDS,
-                width=8,
-                colours=QUANTILE_COLOURS,
-                nothing="No call held a device",
-            ),
-            heatmap(
-                "Calls by duration",
-                "How many calls a second took how long. Two bands are two kinds of calls in one feature.",
-                Query(buckets, "{{le}}", heatmap=True),
-                SECONDS,
-                width=8,
-                nothing="No calls",
-            ),
-            lines(
-                "Calls a second by status",
-                "Tracked calls, by how they ended. A failed or cancelled call is charged like any other.",
-                [Query(_SCOPE.now(recorded.CALLS, per=status), "{{gputrace_status}}")],
-                PER_SECOND,
-                width=8,
-                stacked=True,
-                colours=STATUS_COLOURS,
-                nothing="No calls",
-            ),
-            _routes(),
-        ),
+def _energy() -> Panel:
+    energy = ratio(SCOPE.rate(catalogue.FEATURE_ENERGY), SCOPE.rate(catalogue.REQUESTS))
+    return lines(
+        "Energy of 1 000 requests",
+        "The devices' measured energy, shared as their time is.",
+        [Query(f"1000 * {energy}", "1 000 requests")],
+        JOULES,
+        width=8,
+        nothing="No energy is read on these devices",
     )
 
 
-def _routes() -> Panel:
-    per = (catalogue.HTTP_ROUTE,)
-    cost = _SCOPE.increase(catalogue.REQUEST_COST, per=per)
-    requests = _SCOPE.increase(catalogue.REQUESTS, per=per)
-    columns = (
-        Column("Route", label="http_route"),
-        Column("Cost inside requests", f"topk(20, {cost})", unit=MONEY, bar=True),
-        Column("Requests", requests, unit=WHOLE),
-        Column("Cost of 1 000", f"1000 * {ratio(cost, requests)}", unit=SMALL_MONEY),
-        Column(
-            "Time of one",
-            ratio(_SCOPE.increase(catalogue.REQUEST_TIME, per=per), requests),
-            unit=SECONDS,
-        ),
-        Column(
-            "Calls of one",
-            ratio(_SCOPE.increase(catalogue.REQUEST_CALLS, per=per), requests),
-            unit=COUNT,
-        ),
+def _batches() -> Panel:
+    operation = (catalogue.OPERATION,)
+    members = ratio(
+        SCOPE.rate(catalogue.BATCH_MEMBERS, per=operation), SCOPE.rate(catalogue.CALLS, per=operation)
     )
-    return table(
-        "Routes ($currency)",
-        "Which routes of the service spend it: what was charged inside their requests, their shares of "
-        "batches included. Work outside requests is not in it.",
-        columns,
-        sort="Cost inside requests",
-        width=16,
-        nothing="No requests: instrument the service with gputrace.instrument()",
+    return lines(
+        "Members of a batch",
+        "How many requests share one batch, by operation. One means that batching does nothing.",
+        [Query(members, "{{gputrace_operation}}")],
+        COUNT,
+        width=8,
+        nothing="No batches",
     )
 
 
@@ -337,7 +252,7 @@ def board() -> Board:
         "gputrace-feature",
         "For product managers and ML engineers: what one request, outcome or unit of a feature costs, and "
         "why.",
-        _SCOPE,
-        (_unit_economics(), _where_it_goes(), _quality_of_service()),
+        SCOPE,
+        (_unit_economics(), _where_it_goes(), feature_serving.row()),
         start="now-24h",
     )

@@ -26,6 +26,14 @@ _EMITTED = {
     for suffix in (_SUFFIXES if metric.kind is catalogue.Kind.HISTOGRAM else ("",))
 }
 _READABLE = {**_EMITTED, **{recorded.name: recorded.metrics for recorded in RECORDED}}
+_SERIES_LEGEND = {
+    "displayMode": "table",
+    "placement": "bottom",
+    "showLegend": True,
+    "calcs": ["mean", "max", "lastNotNull"],
+    "sortBy": "Mean",
+    "sortDesc": True,
+}
 _ONE_LABEL = re.compile(r"^\{\{(\w+)\}\}$")
 _WORD = re.compile(r"[a-z_][\w:]*")
 
@@ -248,15 +256,7 @@ def lines(  # noqa: PLR0913 - one argument a property
         "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
         "thresholdsStyle": {"mode": "dashed" if marked else "off"},
     }
-    legend = {
-        "displayMode": "table",
-        "placement": "bottom",
-        "showLegend": True,
-        "calcs": ["mean", "max", "lastNotNull"],
-        "sortBy": "Mean",
-        "sortDesc": True,
-    }
-    options = {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
+    options = {"legend": _SERIES_LEGEND, "tooltip": {"mode": "multi", "sort": "desc"}}
     return Panel(
         "timeseries", title, description, tuple(queries), unit, width, height, options, custom,
         steps=steps, color="palette-classic-by-name", overrides=(*coloured(colours or {}), *overrides),

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row, feature_link, value_link
+from gputrace.grafana.feature_queries import COMPARABLE, NO_COMPARISON, NO_REQUESTS, NO_SPEND, SCOPE
+from gputrace.grafana.fleet_queries import FLEET, IDLE, USED
 from gputrace.grafana.panels import Query, lines, ranking, shares, stat
-from gputrace.grafana.promql import Scope, match, named, ratio
+from gputrace.grafana.promql import match, named, ratio
 from gputrace.grafana.sources import label
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
@@ -25,109 +27,111 @@ from gputrace.grafana.units import (
 )
 
 if TYPE_CHECKING:
+    from gputrace.grafana.panels import Panel
     from gputrace.grafana.sources import Recorded
 
-_SCOPE = Scope(("currency", "environment", "job", "feature"))
 _FEATURE = (catalogue.FEATURE,)
-_IDLE = match(catalogue.DEVICE_STATE, "idle")
-_CHARGED = match(catalogue.DEVICE_STATE, "charged")
-_USED = match(catalogue.DEVICE_STATE, "charged|untracked", "=~")
 _UNNAMED = match(catalogue.FEATURE, catalogue.NO_FEATURE)
 _FAILED = match(catalogue.STATUS, "ok", "!=")
-NO_SPEND = "No spend: no priced device was used (see Telemetry health)"
-NO_COMPARISON = "The range before was not recorded whole"
-NO_REQUESTS = "No requests: nothing counts them here"
 
-_SPEND = _SCOPE.total(recorded.FEATURE_COST)
-_BY_FEATURE = _SCOPE.total(recorded.FEATURE_COST, per=_FEATURE)
-_BEFORE = _SCOPE.total(recorded.FEATURE_COST, before=True)
-_REQUESTS = _SCOPE.total(recorded.REQUESTS, per=_FEATURE)
+_SPEND = SCOPE.total(recorded.FEATURE_COST)
+_BY_FEATURE = SCOPE.total(recorded.FEATURE_COST, per=_FEATURE)
+_BEFORE = SCOPE.total(recorded.FEATURE_COST, before=True)
+_REQUESTS = SCOPE.total(recorded.REQUESTS, per=_FEATURE)
 _PARTS, _OTHERS, _BARS = 10, "all others", 20
 # More parts than that are no picture: all others are one. There is none where there are no others.
 _TOP = f"topk({_PARTS}, {_BY_FEATURE})"
 _REST = f"sum ({_BY_FEATURE} unless {_TOP})"
 _LARGEST = f'{_TOP} or label_replace({_REST}, "{label(catalogue.FEATURE)}", "{_OTHERS}", "", "")'
 _PER_THOUSAND = f"1000 * {ratio(_BY_FEATURE, _REQUESTS)}"
-_FLEET = _SCOPE.total(recorded.FLEET_COST)
-# Half a history would make everything look as if it had doubled.
-_COMPARABLE = f"and on () ({_SCOPE.seen_before(recorded.FLEET_TIME)})"
 
 
 def _now() -> Row:
-    hourly = f"3600 * {_SCOPE.now(recorded.FEATURE_COST)}"
-    month = f"sum ({_SCOPE.select(recorded.FEATURE_COST_MONTH)})"
-    recent = f"sum (avg_over_time({_SCOPE.select(recorded.FEATURE_COST_HOURLY)}[6h]))"
+    return Row("Now", (*_spent(), *_pace(), *_explained()))
+
+
+def _spent() -> tuple[Panel, ...]:
+    return (
+        stat(
+            "Spend in range ($currency)",
+            "What the selected features were charged for in the selected time: device time, shared "
+            "where several held a device at once, at the price of that device at that moment. Idle "
+            "devices are not in it: they are beside it.",
+            _SPEND,
+            MONEY,
+            nothing=NO_SPEND,
+        ),
+        stat(
+            "Against the range before",
+            "Spend of this range over that of the equally long one before it, less one. Growth without "
+            "more use is worth a look at the unit costs below.",
+            f"({ratio(_SPEND, _BEFORE)} - 1) {COMPARABLE}",
+            SHARE,
+            steps=GROWTH_STEPS,
+            nothing=NO_COMPARISON,
+        ),
+    )
+
+
+def _pace() -> tuple[Panel, ...]:
+    hourly = f"3600 * {SCOPE.now(recorded.FEATURE_COST)}"
+    month = f"sum ({SCOPE.select(recorded.FEATURE_COST_MONTH)})"
+    recent = f"sum (avg_over_time({SCOPE.select(recorded.FEATURE_COST_HOURLY)}[6h]))"
     projected = f"{month} + {recent} * scalar({recorded.MONTH_LEFT.name})"
-    return Row(
-        "Now",
-        (
-            stat(
-                "Spend in range ($currency)",
-                "What the selected features were charged for in the selected time: device time, shared "
-                "where several held a device at once, at the price of that device at that moment. Idle "
-                "devices are not in it: they are beside it.",
-                _SPEND,
-                MONEY,
-                nothing=NO_SPEND,
+    return (
+        stat(
+            "Run rate an hour ($currency)",
+            "What the selected features spend at the moment, as an hour of it would cost; the curve is "
+            "the range.",
+            hourly,
+            MONEY,
+            nothing=NO_SPEND,
+            trend=hourly,
+        ),
+        stat(
+            "Month, projected ($currency)",
+            "Spend since the first of this month (UTC), plus the pace of the last six hours until its "
+            "end. Whatever the selected range is.",
+            projected,
+            MONEY,
+            nothing="No hour of spend yet: rules record one after an hour",
+        ),
+    )
+
+
+def _explained() -> tuple[Panel, ...]:
+    return (
+        stat(
+            "Idle share of the bill",
+            "Share of what all devices cost in this currency that nobody used, whatever features are "
+            "selected. Above a half: fewer devices, or work that waits for night.",
+            ratio(SCOPE.total(recorded.FLEET_COST, IDLE), SCOPE.total(recorded.FLEET_COST)),
+            SHARE,
+            steps=IDLE_STEPS,
+            nothing="No priced devices",
+        ),
+        stat(
+            "Spend with a feature",
+            "Share of what devices were used for, by the clock, that a tracked call with a named "
+            "feature answers for. The rest is untracked, or tracked and unnamed: decorate it, or name "
+            "it.",
+            ratio(
+                "("
+                + _all_features(recorded.FEATURE_COST)
+                + " - ("
+                + _all_features(recorded.FEATURE_COST, _UNNAMED)
+                + " or vector(0)))",
+                SCOPE.total(recorded.FLEET_COST, USED),
             ),
-            stat(
-                "Against the range before",
-                "Spend of this range over that of the equally long one before it, less one. Growth without "
-                "more use is worth a look at the unit costs below.",
-                f"({ratio(_SPEND, _BEFORE)} - 1) {_COMPARABLE}",
-                SHARE,
-                steps=GROWTH_STEPS,
-                nothing=NO_COMPARISON,
-            ),
-            stat(
-                "Run rate an hour ($currency)",
-                "What the selected features spend at the moment, as an hour of it would cost; the curve is "
-                "the range.",
-                hourly,
-                MONEY,
-                nothing=NO_SPEND,
-                trend=hourly,
-            ),
-            stat(
-                "Month, projected ($currency)",
-                "Spend since the first of this month (UTC), plus the pace of the last six hours until its "
-                "end. Whatever the selected range is.",
-                projected,
-                MONEY,
-                nothing="No hour of spend yet: rules record one after an hour",
-            ),
-            stat(
-                "Idle share of the bill",
-                "Share of what all devices cost in this currency that nobody used, whatever features are "
-                "selected. Above a half: fewer devices, or work that waits for night.",
-                ratio(_SCOPE.total(recorded.FLEET_COST, _IDLE), _FLEET),
-                SHARE,
-                steps=IDLE_STEPS,
-                nothing="No priced devices",
-            ),
-            stat(
-                "Spend with a feature",
-                "Share of what devices were used for, by the clock, that a tracked call with a named "
-                "feature answers for. The rest is untracked, or tracked and unnamed: decorate it, or name "
-                "it.",
-                ratio(
-                    "("
-                    + _all_features(recorded.FEATURE_COST)
-                    + " - ("
-                    + _all_features(recorded.FEATURE_COST, _UNNAMED)
-                    + " or vector(0)))",
-                    _SCOPE.total(recorded.FLEET_COST, _USED),
-                ),
-                SHARE,
-                steps=COVERAGE_STEPS,
-                nothing="No priced device was used",
-            ),
+            SHARE,
+            steps=COVERAGE_STEPS,
+            nothing="No priced device was used",
         ),
     )
 
 
 def _all_features(source: Recorded, *matchers: str) -> str:
-    return Scope(("currency", "environment")).total(source, *matchers)
+    return FLEET.total(source, *matchers)
 
 
 def _by_feature() -> Row:
@@ -137,7 +141,7 @@ def _by_feature() -> Row:
             lines(
                 "Spend an hour by feature ($currency)",
                 "How fast each feature spends, stacked. A launch shows as a step, a leak as a slope.",
-                [Query(f"3600 * {_SCOPE.now(recorded.FEATURE_COST, per=_FEATURE)}", "{{gputrace_feature}}")],
+                [Query(f"3600 * {SCOPE.now(recorded.FEATURE_COST, per=_FEATURE)}", "{{gputrace_feature}}")],
                 MONEY,
                 stacked=True,
                 nothing=NO_SPEND,
@@ -167,17 +171,17 @@ def _by_feature() -> Row:
 
 
 def _ledger() -> Row:
-    failed = _SCOPE.total(recorded.REQUESTS, _FAILED, per=_FEATURE)
-    hours = f"{_SCOPE.total(recorded.FEATURE_TIME, per=_FEATURE)} / 3600"
-    before = _SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)
-    month = f"sum by (gputrace_feature) ({_SCOPE.select(recorded.FEATURE_COST_MONTH)})"
-    budget = f"max by (gputrace_feature) ({_SCOPE.select(catalogue.BUDGET)})"
+    failed = SCOPE.total(recorded.REQUESTS, _FAILED, per=_FEATURE)
+    hours = f"{SCOPE.total(recorded.FEATURE_TIME, per=_FEATURE)} / 3600"
+    before = SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)
+    month = f"sum by (gputrace_feature) ({SCOPE.select(recorded.FEATURE_COST_MONTH)})"
+    budget = f"max by (gputrace_feature) ({SCOPE.select(catalogue.BUDGET)})"
     columns = (
         Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
         Column("Spend", _BY_FEATURE, unit=MONEY, bar=True),
         Column(
             "Growth",
-            f"({ratio(_BY_FEATURE, before)} - 1) {_COMPARABLE}",
+            f"({ratio(_BY_FEATURE, before)} - 1) {COMPARABLE}",
             unit=SHARE,
             steps=GROWTH_STEPS,
         ),
@@ -204,56 +208,56 @@ def _ledger() -> Row:
 
 
 def _movers() -> Row:
-    by_model = _SCOPE.now(recorded.FEATURE_COST, per=(catalogue.MODEL,))
-    grown = f"{_BY_FEATURE} - {_SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)}"
-    return Row(
-        "What moves, and what it runs on",
+    return Row("What moves, and what it runs on", (_increases(), _models(), _bill()))
+
+
+def _increases() -> Panel:
+    grown = f"{_BY_FEATURE} - {SCOPE.total(recorded.FEATURE_COST, per=_FEATURE, before=True)}"
+    return table(
+        "Greatest increases ($currency)",
+        "The five features whose spend grew most against the range before. A feature that is new is "
+        "in the ledger above.",
         (
-            table(
-                "Greatest increases ($currency)",
-                "The five features whose spend grew most against the range before. A feature that is new is "
-                "in the ledger above.",
-                (
-                    Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
-                    Column("Increase", f"topk(5, ({grown}) > 0) {_COMPARABLE}", unit=MONEY),
-                ),
-                sort="Increase",
-                width=6,
-                nothing="Nothing grew, or the range before was not recorded whole",
-            ),
-            lines(
-                "Spend an hour by model ($currency)",
-                "Which models the money goes to. Calls without a model are one line.",
-                [
-                    Query(
-                        f"3600 * {named(by_model, catalogue.MODEL, 'no model')}",
-                        "{{gputrace_model}}",
-                    )
-                ],
-                MONEY,
-                width=9,
-                stacked=True,
-                nothing=NO_SPEND,
-            ),
-            lines(
-                "What all devices cost an hour, by state ($currency)",
-                "The whole bill: charged to features, untracked (busy, and no tracked call held the "
-                "device), idle, and unknown (nobody read the device). It does not change with the features "
-                "selected.",
-                [
-                    Query(
-                        f"3600 * {_SCOPE.now(recorded.FLEET_COST, per=(catalogue.DEVICE_STATE,))}",
-                        "{{gputrace_device_state}}",
-                    )
-                ],
-                MONEY,
-                width=9,
-                stacked=True,
-                colours=STATE_COLOURS,
-                nothing="No priced devices",
-                links=(value_link("The fleet", "gputrace-fleet"),),
-            ),
+            Column("Feature", label="gputrace_feature", link=feature_link("${__value.raw}")[0]),
+            Column("Increase", f"topk(5, ({grown}) > 0) {COMPARABLE}", unit=MONEY),
         ),
+        sort="Increase",
+        width=6,
+        nothing="Nothing grew, or the range before was not recorded whole",
+    )
+
+
+def _models() -> Panel:
+    by_model = SCOPE.now(recorded.FEATURE_COST, per=(catalogue.MODEL,))
+    return lines(
+        "Spend an hour by model ($currency)",
+        "Which models the money goes to. Calls without a model are one line.",
+        [Query(f"3600 * {named(by_model, catalogue.MODEL, 'no model')}", "{{gputrace_model}}")],
+        MONEY,
+        width=9,
+        stacked=True,
+        nothing=NO_SPEND,
+    )
+
+
+def _bill() -> Panel:
+    return lines(
+        "What all devices cost an hour, by state ($currency)",
+        "The whole bill: charged to features, untracked (busy, and no tracked call held the "
+        "device), idle, and unknown (nobody read the device). It does not change with the features "
+        "selected.",
+        [
+            Query(
+                f"3600 * {SCOPE.now(recorded.FLEET_COST, per=(catalogue.DEVICE_STATE,))}",
+                "{{gputrace_device_state}}",
+            )
+        ],
+        MONEY,
+        width=9,
+        stacked=True,
+        colours=STATE_COLOURS,
+        nothing="No priced devices",
+        links=(value_link("The fleet", "gputrace-fleet"),),
     )
 
 
@@ -262,6 +266,6 @@ def board() -> Board:
     return Board(
         "gputrace-spend",
         "For product managers and FinOps: what each feature costs, how much nobody used, what changed.",
-        _SCOPE,
+        SCOPE,
         (_now(), _by_feature(), _ledger(), _movers()),
     )

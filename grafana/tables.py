@@ -9,7 +9,7 @@ from gputrace.grafana.panels import NOTHING, Panel, Query, in_unit
 from gputrace.grafana.units import Unit, thresholds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gputrace.grafana.units import Steps
 
@@ -92,15 +92,6 @@ def table(  # noqa: PLR0913 - one argument a property
     values = {f"Value #{chr(ord('A') + place)}": column for place, column in enumerate(asked)}
     if len(asked) == 1:
         values = {"Value": asked[0]}
-    names = {column.label: column.title for column in columns if column.label}
-    names |= {value: column.title for value, column in values.items()}
-    order = {value: columns.index(column) for value, column in values.items()}
-    order |= {column.label: columns.index(column) for column in columns if column.label}
-    organised = {
-        "excludeByName": {"Time": True, **dict.fromkeys(hidden, True)},
-        "indexByName": order,
-        "renameByName": names,
-    }
     return Panel(
         "table", title, description,
         tuple(Query(column.expr, instant=True, table=True) for column in asked),
@@ -115,7 +106,22 @@ def table(  # noqa: PLR0913 - one argument a property
         overrides=tuple(column.override() for column in columns),
         transformations=(
             {"id": "merge", "options": {}},
-            {"id": "organize", "options": organised},
+            {"id": "organize", "options": _organised(columns, values, hidden)},
         ),
         nothing=nothing,
     )  # fmt: skip
+
+
+def _organised(
+    columns: Sequence[Column], values: Mapping[str, Column], hidden: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return which fields are shown, in which order, and what they are called."""
+    names = {column.label: column.title for column in columns if column.label}
+    names |= {value: column.title for value, column in values.items()}
+    order = {value: columns.index(column) for value, column in values.items()}
+    order |= {column.label: columns.index(column) for column in columns if column.label}
+    return {
+        "excludeByName": {"Time": True, **dict.fromkeys(hidden, True)},
+        "indexByName": order,
+        "renameByName": names,
+    }
