@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 #: What torch.compile leaves on a function, and what this package does.
-_MARKS_OF_FUNCTIONS = frozenset({"_torchdynamo_orig_callable", "_gputrace_named"})
+_MARKS_OF_FUNCTIONS = frozenset({"_torchdynamo_orig_callable", "_gputrace_named_function"})
 
 
 def instrument(

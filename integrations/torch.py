@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import wrapt
 
 import gputrace
 from gputrace import faults
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _MARK = "_gputrace_named"
+#: Apart from that of modules, all of whose attributes a compiler copies to a function of its own.
+_FUNCTION_MARK = "_gputrace_named_function"
 
 _ENTERING = faults.contained("open the call of a module")
 _LEAVING = faults.contained("close the call of a module")
@@ -152,11 +155,11 @@ def _end(opened: _Open, error: BaseException | None) -> None:
 def _around(function: Any, named: Named) -> Callable[..., Any]:
     if not callable(function):
         raise TypeError(f"instrument: {function!r} cannot be called; give a module or a function of torch's")
-    if _MARK in getattr(function, "__dict__", {}):
+    if _FUNCTION_MARK in getattr(function, "__dict__", {}):
         return function  # type: ignore[no-any-return]
     tracked = gputrace.track(operation=named.operation, model=named.model)(function)
     called = _aside(function, tracked)
-    setattr(called, _MARK, named)
+    setattr(called, _FUNCTION_MARK, named)
     return called
 
 
@@ -176,7 +179,7 @@ def _aside(function: Callable[..., Any], tracked: Callable[..., Any]) -> Callabl
 def _cover_compiled_call(module: torch.nn.Module) -> None:
     """Track what ``module.compile()`` has put in the place of its call, hooks and all."""
     compiled = module._compiled_call_impl  # noqa: SLF001 - how torch keeps it
-    if compiled is None or getattr(compiled, _MARK, None):
+    if compiled is None or hasattr(compiled, _FUNCTION_MARK):
         return
 
     def tracked(*args: Any, **kwargs: Any) -> Any:
@@ -193,22 +196,19 @@ def _cover_compiled_call(module: torch.nn.Module) -> None:
         return result
 
     called = _aside(compiled, tracked)
-    setattr(called, _MARK, module.__dict__[_MARK])
+    setattr(called, _FUNCTION_MARK, module.__dict__[_MARK])
     module._compiled_call_impl = called  # noqa: SLF001
 
 
 def _watch_compilers() -> None:
-    """Let what is compiled of an instrumented module or function be tracked in its place."""
-    if hasattr(torch.compile, _MARK):
-        return
-    compile_any, compile_module = torch.compile, torch.nn.Module.compile
+    """Let what is compiled of an instrumented module or function be tracked in its place.
 
-    @functools.wraps(compile_any)
-    def compiling(*args: Any, **kwargs: Any) -> Any:
-        made = compile_any(*args, **kwargs)
-        with _COMPILING:
-            return _compiled(made)
-        return made
+    Not in the place of ``torch.compile``, which a program may have in hand already: in
+    ``torch.compile(gputrace.instrument(module))`` it is looked up before this runs.
+    """
+    if hasattr(torch.nn.Module.compile, _MARK):
+        return
+    compile_module = torch.nn.Module.compile
 
     @functools.wraps(compile_module)
     def compiling_itself(self: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
@@ -217,9 +217,23 @@ def _watch_compilers() -> None:
             with _COMPILING:
                 _cover_compiled_call(self)
 
-    setattr(compiling, _MARK, True)
-    torch.compile = compiling
+    setattr(compiling_itself, _MARK, True)
     torch.nn.Module.compile = compiling_itself
+    # Imported by the first compilation: it takes a second.
+    wrapt.register_post_import_hook(_watch_dynamo, "torch._dynamo.eval_frame")
+
+
+def _watch_dynamo(eval_frame: Any) -> None:
+    compile_any = eval_frame._TorchDynamoContext.__call__  # noqa: SLF001 - what every way to compile goes through
+
+    @functools.wraps(compile_any)
+    def compiling(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = compile_any(self, *args, **kwargs)
+        with _COMPILING:
+            return _compiled(made)
+        return made
+
+    eval_frame._TorchDynamoContext.__call__ = compiling  # noqa: SLF001
 
 
 def _compiled(made: Any) -> Any:
@@ -228,9 +242,9 @@ def _compiled(made: Any) -> Any:
         named = getattr(made, "_orig_mod", made).__dict__.get(_MARK)
         return made if named is None else add(made, model=named.model)
     original = attributes.get("_torchdynamo_orig_callable")
-    named = getattr(original, "__dict__", {}).get(_MARK)
+    named = getattr(original, "__dict__", {}).get(_FUNCTION_MARK)
     if not isinstance(named, Named):
         return made
     # It came along with the other attributes.
-    attributes.pop(_MARK, None)
+    attributes.pop(_FUNCTION_MARK, None)
     return _around(made, named)

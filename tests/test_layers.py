@@ -71,8 +71,8 @@ FOREIGN = {
     "analysis": ("opentelemetry",),  # reads files, also where no SDK runs
     "grafana": ("opentelemetry",),
 }
-# Never waited for by a thread of the user's, or not for long. Elsewhere a signal handler that shuts down may run
-# on the very thread that holds the lock.
+# Never waited for by a thread of the user's, or not for long. Elsewhere a signal handler that shuts down may
+# run on the very thread that holds the lock.
 PLAIN_LOCKS = {
     "gputrace.devices.nvml": "the sampler's; who stops it waits half a second",
     "gputrace.devices.nvml_library": "the binding's own, as it was made",

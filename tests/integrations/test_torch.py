@@ -207,6 +207,33 @@ def test_a_compiled_function(order: str, bench: Any, row: Any, graphs: Graphs) -
     assert [(one.operation.rpartition(".")[2], one.model) for one in bench.settled()] == [("scaled", "m")] * 2
 
 
+COMPILER_IN_HAND = """
+import torch
+from torch import compile as looked_up_before
+import gputrace
+from gputrace.testing import Recorder
+
+with Recorder() as recorder:
+    module = torch.compile(gputrace.instrument(torch.nn.Linear(2, 2)), backend="eager", fullgraph=True)
+
+    @looked_up_before(backend="eager", fullgraph=True)
+    @lambda function: gputrace.instrument(function, model="m")
+    def doubled(rows):
+        return 2 * rows
+
+    for _ in range(2):
+        module(doubled(torch.ones(1, 2)))
+    print(*(one.operation for one in recorder.settled()))
+"""
+
+
+def test_a_compiler_that_was_looked_up_before(run_python: Any) -> None:
+    """As in `torch.compile(gputrace.instrument(module))`, the first time, and in stacked decorators."""
+    done = run_python(COMPILER_IN_HAND)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["doubled", "Linear"] * 2
+
+
 def test_signature_copies_and_pickles(bench: Any, encoder: Any, row: Any) -> None:
     plain = inspect.signature(encoder().forward)
     module = gputrace.instrument(encoder(), model="bge")
