@@ -147,11 +147,13 @@ class Batch:
 
     def requests(self) -> list[Request]:
         """Return the requests that it serves, each once."""
-        return list(dict.fromkeys(one.request for one in self.members if one.request is not None))
+        return list(dict.fromkeys([one.request for one in self.members if one.request is not None]))
 
     def staged_work(self) -> list[StagedWork]:
         """Return the cascades and audits that it serves, each once."""
-        return list(dict.fromkeys(one.tally.work for one in self.members if one.tally is not None))
+        if not staged.in_use:
+            return []
+        return list(dict.fromkeys([one.tally.work for one in self.members if one.tally is not None]))
 
     def split(self, device: object, amount: int) -> list[tuple[Member, int]]:
         """Split a charge; what each member was given grows, and stays within one unit of its share.
@@ -220,18 +222,28 @@ class BatchSite(Site):
     is_batch = True
 
 
+class SpanlessBatchSite(BatchSite):
+    """The site of batches of which there are too many for spans."""
+
+    __slots__ = ()
+
+    has_spans = False
+
+
 _SITES_LIMIT = 256
 _sites: dict[tuple[Any, ...], BatchSite] = {}
 
 
-def site_of_batches(operation: str, fields: dict[str, str], hold: str, *options: Any) -> BatchSite:
+def site_of_batches(
+    operation: str, fields: dict[str, str], hold: str, *options: Any, span: bool = True
+) -> BatchSite:
     """Return the site of such batches, kept where it is plain: the settler remembers their series by it."""
     devices, streams, attributes = options
-    key = (operation, *fields.items(), hold)
+    key = (operation, *fields.items(), hold, span)
     site = _sites.get(key) if options == (None, None, None) else None
     if site is None:
         checked = checked_options("batch", hold, devices, streams, 1, attributes)
-        site = BatchSite(operation, fields, **checked)
+        site = (BatchSite if span else SpanlessBatchSite)(operation, fields, **checked)
         if options == (None, None, None):
             if len(_sites) >= _SITES_LIMIT:
                 _sites.clear()

@@ -55,6 +55,8 @@ class Site:
     is_batch = False
     #: Its calls begin staged work: see ``gputrace.staged``.
     is_staged = False
+    #: Its calls get spans, where their trace is sampled.
+    has_spans = True
 
     def __init__(  # noqa: PLR0913 - the arguments of track(), in one place
         self,

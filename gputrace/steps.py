@@ -124,6 +124,8 @@ class step(BatchBlock):  # noqa: N801 - used like a function
         hold: ``call``, ``steps`` or ``none``.
         counted: Count the call, its tokens and the calls of requests; False where another process
             counts the same step. Device time is charged either way.
+        span: Make a span, where the trace is sampled; False for a server that makes a hundred steps a
+            second.
         attributes: More attributes for the span.
 
     Raises:
@@ -146,11 +148,13 @@ class step(BatchBlock):  # noqa: N801 - used like a function
         streams: Sequence[Any] | None = None,
         hold: str = HOLD_CALL,
         counted: bool = True,
+        span: bool = True,
         attributes: Mapping[str, Any] | None = None,
     ) -> None:
         fields = tolerated_fields({"model": model, "variant": variant, "stage": stage}, "step")
-        self._site = site_of_batches(operation, fields, hold, devices, streams, attributes)
-        self._members = [as_member(one) for one in members]
+        self._site = site_of_batches(operation, fields, hold, devices, streams, attributes, span=span)
+        # On the thread that launches the work of the device: nearly all are members.
+        self._members = [one if one.__class__ is Member else as_member(one) for one in members]
         self._work = _read(work) if self._members else None
         self._counted = counted
         self._calls = OpenCalls()

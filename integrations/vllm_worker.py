@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opentelemetry import context as context_api, trace as trace_api
+from opentelemetry import trace as trace_api
 from opentelemetry.metrics import _internal as metrics_internal
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 import gputrace
 from gputrace import faults
@@ -43,9 +42,6 @@ _FLUSHING = faults.contained("flush when a worker of vLLM stops")
 #: What a worker that stops waits at most for exporters, s.
 _FLUSH_TIMEOUT_S = 1.8
 
-#: In force where a step begins, so that none gets a span: a server makes a hundred a second.
-_UNSAMPLED = NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(0)))
-
 
 class _Whom(NamedTuple):
     members: list[Any]
@@ -70,7 +66,6 @@ class Steps:
         self._requests = Requests(counted=self._counted)
         self._members: Members[Member] = Members(self._requests.begin)
         self._open: gputrace.step | None = None
-        self._around = self._quiet = context_api.Context()
         _configure()
         self._exports = Exports()
 
@@ -108,15 +103,10 @@ class Steps:
         self._enter(_DUMMY, _Whom([], []))
 
     def _enter(self, operation: str, whom: _Whom) -> None:
-        opened = gputrace.step(*whom, operation=operation, model=self._model, counted=self._counted)
-        around = context_api.get_current()
-        if around is not self._around:
-            self._around, self._quiet = around, set_span_in_context(_UNSAMPLED, around)
-        token = context_api.attach(self._quiet)
-        try:
-            opened.__enter__()
-        finally:
-            context_api.detach(token)
+        opened = gputrace.step(
+            *whom, operation=operation, model=self._model, counted=self._counted, span=False
+        )
+        opened.__enter__()
         self._open = opened
 
     def end(self, error: BaseException | None = None) -> None:

@@ -70,7 +70,7 @@ def begin(call: Call) -> None:
     non-recording span, so that the work below does not start traces of its own.
     """
     global _seen_unsampled  # noqa: PLW0603 - a cache of one fact about one span
-    if not enabled:
+    if not enabled or not call.site.has_spans:
         return
     with _STARTING:
         context = context_api.get_current()

@@ -103,8 +103,8 @@ MUTATIONS = [
     Mutation(
         "vllm: steps get spans",
         WORKER,
-        "        token = context_api.attach(self._quiet)",
-        "        token = context_api.attach(around)",
+        "counted=self._counted, span=False\n",
+        "counted=self._counted, span=True\n",
         STEPS + "test_its_span_is_a_child_of_the_trace_that_it_came_with",
     ),
     Mutation(

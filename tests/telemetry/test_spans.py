@@ -371,6 +371,16 @@ def test_the_span_of_an_interval_that_is_told_afterwards_lies_where_the_interval
     assert step.attributes["gputrace.time.source"] == "estimated"
 
 
+def test_a_step_may_go_without_a_span(users):
+    users.set_tracer_provider()
+    work = [gputrace.Work(decode=1)]
+    for span in (True, False):
+        with gputrace.step([gputrace.member()], work, span=span), gputrace.span("inside"):
+            pass
+    users.spans()
+    assert sorted(span.name for span in users.exporter.get_finished_spans()) == ["inside", "inside", "step"]
+
+
 def test_the_span_of_a_batch_inside_a_tracked_call_is_its_child(users):
     users.set_tracer_provider()
     with gputrace.span("server"):
