@@ -139,6 +139,7 @@ class Batch:
         self.weights = weights
         self.charged: dict[object, int] = {}
         self._given: dict[object, list[int]] = {}
+        self._owing: tuple[Attribution | None, list[Attribution]] = (None, [])
         self.following = 0
         for request in self.requests():
             request.expected.append(None)
@@ -164,21 +165,15 @@ class Batch:
         """
         whole = sum(self.weights)
         charged = self.charged[device] = self.charged.get(device, 0) + amount
-        given = self._given.setdefault(device, [0] * len(self.members))
-        parts = [
-            max(0, charged * weight // whole - before)
-            for weight, before in zip(self.weights, given, strict=True)
-        ]
+        given = self._given.get(device) or [0] * len(self.members)
+        due = [charged * weight for weight in self.weights]
+        parts = [max(0, one // whole - before) for one, before in zip(due, given, strict=True)]
         rest = amount - sum(parts)
         # What rounding left goes to those that are furthest behind, in turn.
-        behind = sorted(
-            range(len(parts)),
-            key=lambda at: (given[at] + parts[at]) * whole - charged * self.weights[at],
-        )
-        for at in behind[:rest]:
+        ahead = [(before + part) * whole - one for one, before, part in zip(due, given, parts, strict=True)]
+        for at in sorted(range(len(parts)), key=ahead.__getitem__)[:rest]:
             parts[at] += 1
-        for at, part in enumerate(parts):
-            given[at] += part
+        self._given[device] = [before + part for before, part in zip(given, parts, strict=True)]
         return list(zip(self.members, parts, strict=True))
 
     def charged_by_member(self) -> list[int]:
@@ -189,17 +184,15 @@ class Batch:
         """Split whole nanoseconds by largest remainder: the shares sum to them."""
         return apportion(charged_ns, dict(zip(self.members, self.weights, strict=True)))
 
-    def billed(self, one: Member, call: Call) -> Attribution:
-        """Return whom a member's share of a call under the batch is billed to."""
-        of_call = call.attribution
-        stage = None if one.tally is None else one.tally.work.billed_stage
-        return _billed(
-            one.attribution.feature,
-            one.attribution.tenant,
-            of_call.model,
-            one.variant or of_call.variant,
-            stage or of_call.stage,
-        )
+    def billed(self, call: Call) -> list[Attribution]:
+        """Return whom each member's share of a call under the batch is billed to."""
+        of_call, known = self._owing
+        # Nearly always the batch's own call, each time that it is charged.
+        if of_call is not call.attribution:
+            of_call = call.attribution
+            known = [_owing(one, of_call) for one in self.members]
+            self._owing = (of_call, known)
+        return known
 
     def own_attribution(self, of_call: Attribution) -> Attribution:
         """Return under which feature the batch itself is counted: that of its members, if they have one."""
@@ -212,6 +205,17 @@ class Batch:
             of_call.variant,
             of_call.stage,
         )
+
+
+def _owing(one: Member, of_call: Attribution) -> Attribution:
+    stage = None if one.tally is None else one.tally.work.billed_stage
+    return _billed(
+        one.attribution.feature,
+        one.attribution.tenant,
+        of_call.model,
+        one.variant or of_call.variant,
+        stage or of_call.stage,
+    )
 
 
 class BatchSite(Site):

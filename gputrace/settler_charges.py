@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from gputrace.accounts import Account, DeviceEvent, Totals
     from gputrace.attribution import Attribution
+    from gputrace.call import Call
     from gputrace.cardinality import Series
     from gputrace.costs import Costs
     from gputrace.following import Followed, Lane
@@ -96,11 +97,12 @@ class Charges:
         for number, amount in charged.items():
             followed = self.open_calls[number]  # type: ignore[index]
             followed.charged += amount
+            named: dict[Attribution, Series] = {}
             for billed, request, tally, part in _owed(followed, device_id, amount):
-                timer = followed.call.timer
-                series = self._totals.time_series(
-                    followed.call, account, estimated=timer is not None and timer.estimated, billed=billed
-                )
+                series = named.get(billed)
+                if series is None:
+                    # Of the many members of a batch, few are billed apart.
+                    series = named[billed] = self._series(followed.call, account, billed)
                 time[series] = time.get(series, 0) + part
                 counted.append((series, part))
                 shared.append((series if tally is None else staged.PartOf(series, tally), part))
@@ -116,6 +118,10 @@ class Charges:
             self.costs.bill(account, start_ns, until_ns, counted)
         if self._hardware is not None:
             self._hardware.charged(account, Stretch(start_ns, until_ns, tuple(shared)))
+
+    def _series(self, call: Call, account: Account, billed: Attribution) -> Series:
+        estimated = call.timer is not None and call.timer.estimated
+        return self._totals.time_series(call, account, estimated=estimated, billed=billed)
 
     def _feed(self, event: DeviceEvent) -> None:
         at_ns, kind, _, lane = event
@@ -157,13 +163,10 @@ def _event_order(event: DeviceEvent) -> tuple[int, int, int]:
 
 def _owed(
     followed: Followed, device_id: object, amount: int
-) -> Iterable[tuple[Attribution | None, Request | None, Tally | None, int]]:
+) -> Iterable[tuple[Attribution, Request | None, Tally | None, int]]:
     """Return who owes a charge, in which request and stage, and how much: the call or its batch's members."""
     call, batch = followed.call, followed.batch
     if batch is None:
-        return ((None, request_of(call), staged.tally_of(call), amount),)
-    return (
-        (batch.billed(one, call), one.request, one.tally, part)
-        for one, part in batch.split(device_id, amount)
-        if part
-    )
+        return ((call.attribution, request_of(call), staged.tally_of(call), amount),)
+    parts = zip(batch.billed(call), batch.split(device_id, amount), strict=True)
+    return [(billed, one.request, one.tally, part) for billed, (one, part) in parts if part]

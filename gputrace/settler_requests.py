@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue, ledger
@@ -115,15 +116,14 @@ class Requests:
         call = followed.call
         served: Batch = call.batch
         operation = call.site.operation
-        for one in served.members:
-            # The same object for the same fields, so that it can be remembered by itself.
-            billed = served.billed(one, call)
+        # The same object for the same fields, so that it can be remembered by itself.
+        for billed, members in Counter(served.billed(call)).items():
             key = self._member_keys.get((billed, operation))
             if key is None:
                 if len(self._member_keys) >= _REMEMBERED_LIMIT:
                     self._member_keys.clear()
                 key = self._member_keys[billed, operation] = self._member_key(billed, operation)
-            self._members[key] = self._members.get(key, 0) + 1
+            self._members[key] = self._members.get(key, 0) + members
 
     def _member_key(self, billed: Attribution, operation: str) -> Key:
         given = {

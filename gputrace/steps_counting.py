@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gputrace import catalogue, ledger
 from gputrace.steps_work import COEFFICIENTS, Work, covariates
@@ -11,6 +12,7 @@ from gputrace.steps_work import COEFFICIENTS, Work, covariates
 if TYPE_CHECKING:
     from gputrace.accounts import Totals
     from gputrace.attribution import Attribution
+    from gputrace.batching import Member
     from gputrace.steps import StepBatch
     from gputrace.steps_work import Vector
 
@@ -43,28 +45,27 @@ class Counted:
         self.cached_s = 0.0
         self.recomputed_s = 0.0
 
-    def add(self, done: Work, theta: Vector, rate_s: float, *, counted: bool) -> None:
-        """Count what one sequence did in a step.
+    def add_tokens(self, done: Work) -> None:
+        """Count what one sequence did in a step."""
+        prefill, decode, _, cached, recomputed = done
+        self.members += 1
+        tokens = self.tokens
+        tokens["prefill"] += prefill
+        tokens["decode"] += decode
+        tokens["cached"] += cached
+        tokens["recomputed"] += recomputed
+
+    def add_time(self, amount: int, of_prompt: float, weighing: str) -> None:
+        """Count what was charged.
 
         Args:
-            done: What it did.
-            theta: What its tokens cost.
-            rate_s: What one of that unit was charged, s.
-            counted: Count tokens too.
+            amount: 1/``SCALE`` ns.
+            of_prompt: What of it went to prompts, 0 to 1.
+            weighing: How it was weighed.
         """
-        prefill, decode, context, cached, recomputed = done
-        if counted:
-            self.members += 1
-            tokens = self.tokens
-            tokens["prefill"] += prefill
-            tokens["decode"] += decode
-            tokens["cached"] += cached
-            tokens["recomputed"] += recomputed
-        if cached:
-            self.cached_s += rate_s * _of_prompt(theta, Work(prefill=cached))
-        if recomputed:
-            # They come first: what is recomputed lay before what is new.
-            self.recomputed_s += rate_s * _of_prompt(theta, Work(prefill=recomputed, context=context))
+        prompts = amount if of_prompt >= 1 else int(amount * of_prompt)
+        self.time["prefill", weighing] += prompts
+        self.time["decode", weighing] += amount - prompts
 
 
 class Counting:
@@ -87,25 +88,36 @@ class Counting:
             server: Attributes of its model and device.
         """
         charged, key = served.charged_by_member(), tuple(server.items())
-        counts = {one: self._of(one.attribution, key) for one in served.members}
+        counts = [self._of(one.attribution, key) for one in served.members]
         if not served.work:
-            for one, amount in zip(served.members, charged, strict=True):
-                counts[one].time["other", "none"] += amount
+            for counted, amount in zip(counts, charged, strict=True):
+                counted.time["other", "none"] += amount
             return
+        # Of the many members of a step, few are counted apart.
+        sums: dict[Counted, list[Any]] = {}
+        for counted, *of_one in zip(counts, charged, served.prompts, served.taken, strict=True):
+            known = sums.get(counted)
+            sums[counted] = of_one if known is None else list(map(operator.add, known, of_one))
         weighing = "fitted" if served.prices.parts else "constants"
-        prefill, decode = ("prefill", weighing), ("decode", weighing)
-        for one, amount, of_prompt, taken in zip(
-            served.members, charged, served.prompts, served.taken, strict=True
-        ):
-            part = amount if of_prompt >= taken > 0 else int(amount * (of_prompt / taken)) if taken else 0
-            time = counts[one].time
-            time[prefill] += part
-            time[decode] += amount - part
+        for counted, (amount, of_prompt, taken) in sums.items():
+            counted.add_time(amount, of_prompt / taken if taken else 0.0, weighing)
+        self._add_work(served, dict(zip(served.members, counts, strict=True)), sum(charged))
+
+    def _add_work(self, served: StepBatch, counts: dict[Member, Counted], charged: int) -> None:
         everything = sum(served.taken)
         # So many seconds is what takes one of the prices' unit.
-        rate_s = sum(charged) / _UNITS_PER_S / everything if everything > 0 else 0.0
+        rate_s = charged / _UNITS_PER_S / everything if everything > 0 else 0.0
+        theta = served.prices.theta
         for one, done in zip(served.served, served.work, strict=True):
-            counts[one].add(done, served.prices.theta, rate_s, counted=served.counted)
+            counted = counts[one]
+            if served.counted:
+                counted.add_tokens(done)
+            if done.cached:
+                counted.cached_s += rate_s * _of_prompt(theta, Work(prefill=done.cached))
+            if done.recomputed:
+                # They come first: what is recomputed lay before what is new.
+                again = Work(prefill=done.recomputed, context=done.context)
+                counted.recomputed_s += rate_s * _of_prompt(theta, again)
 
     def _of(self, billed: Attribution, server: Key) -> Counted:
         found = (billed.feature, self._totals.names.tenant_shown(billed), server)

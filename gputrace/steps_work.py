@@ -76,13 +76,16 @@ def _read(one: object) -> Work | None:
     if not isinstance(one, Work):
         return None
     read = one
-    if any(tokens.__class__ is not int for tokens in one):
+    if not _INTEGERS.issuperset(map(type, one)):
         try:
             # What counts tokens elsewhere may be a number of NumPy's.
             read = Work(*map(operator.index, one))
         except TypeError:
             return None
     return read if min(read) >= 0 and max(read) < _MOST and read.recomputed <= read.prefill else None
+
+
+_INTEGERS = frozenset({int})
 
 
 def summed(vectors: Sequence[Vector]) -> Vector:

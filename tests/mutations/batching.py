@@ -64,8 +64,8 @@ MUTATIONS = [
     Mutation(
         "batches: what rounding leaves is nobody's",
         BATCHING,
-        "        for at in behind[:rest]:\n            parts[at] += 1\n",
-        "",
+        "key=ahead.__getitem__)[:rest]:\n",
+        "key=ahead.__getitem__)[:0]:\n",
         OF_BATCHES + "test_every_charge_is_split_whole_and_nobody_is_ever_given_less",
     ),
     Mutation(

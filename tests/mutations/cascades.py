@@ -169,8 +169,8 @@ MUTATIONS = [
     Mutation(
         "cascades: what a batch is charged is in no stage",
         CHARGES,
-        "        (batch.billed(one, call), one.request, one.tally, part)",
-        "        (batch.billed(one, call), one.request, None, part)",
+        "[(billed, one.request, one.tally, part)",
+        "[(billed, one.request, None, part)",
         DECIDED + "test_a_batch_is_charged_to_the_stages_of_its_members",
     ),
     Mutation(

@@ -332,9 +332,9 @@ MUTATIONS = [
     ),
     Mutation(
         "agent: SIGTERM kills it",
-        AGENT,
-        "    for number in (signal.SIGTERM, signal.SIGINT):",
-        "    for number in (signal.SIGINT,):",
+        "gputrace/cli/stopping.py",
+        "        for number in (signal.SIGTERM, signal.SIGINT):",
+        "        for number in (signal.SIGINT,):",
         OF_AGENT + "test_a_signal_ends_it_well",
     ),
 ]

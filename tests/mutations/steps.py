@@ -89,22 +89,22 @@ MUTATIONS = [
     Mutation(
         "steps: tokens that another rank counts are counted twice",
         COUNTING,
-        "        if counted:\n",
-        "        if True:\n",
+        "            if served.counted:\n",
+        "            if True:\n",
         OF_SETTLER + "test_what_another_rank_counts_is_charged_and_not_counted",
     ),
     Mutation(
         "steps: what rounding leaves of a phase is lost",
         COUNTING,
-        "            time[decode] += amount - part",
-        "            time[decode] += int(amount * (1 - of_prompt / taken)) if taken else amount",
+        "weighing] += amount - prompts",
+        "weighing] += int(amount * (1 - of_prompt))",
         OF_SETTLER + "test_to_the_unit_nothing_is_lost",
     ),
     Mutation(
         "steps: recomputed tokens are priced as if nothing lay before them",
         COUNTING,
-        "Work(prefill=recomputed, context=context)",
-        "Work(prefill=recomputed)",
+        "Work(prefill=done.recomputed, context=done.context)",
+        "Work(prefill=done.recomputed)",
         OF_SETTLER + "test_cached_tokens_show_what_they_saved_and_recomputed_ones_what_they_took",
     ),
     Mutation(

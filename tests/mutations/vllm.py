@@ -222,8 +222,8 @@ MUTATIONS = [
     Mutation(
         "batching: a member's own variant is lost",
         "gputrace/batching.py",
-        "            one.variant or of_call.variant,",
-        "            of_call.variant,",
+        "        one.variant or of_call.variant,",
+        "        of_call.variant,",
         "tests/test_batching.py::test_a_member_may_have_a_variant_of_its_own",
     ),
 ]
