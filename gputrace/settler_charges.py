@@ -56,7 +56,7 @@ class Charges:
         root = call if call.root is None else call.root
         followed.number = call.call_number
         self.open_calls[followed.number] = followed
-        self._requests.steps.opened(followed)
+        self._requests.batches.steps.opened(followed)
         self._ledger.open(
             followed.number,
             root.call_number,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue, ledger
 from gputrace.prices_billing import Bill
-from gputrace.settler_steps import Steps
+from gputrace.settler_batches import Batches
 
 if TYPE_CHECKING:
     from gputrace.accounts import Totals
-    from gputrace.attribution import Attribution
-    from gputrace.batching import Batch
     from gputrace.call import Call
     from gputrace.following import Followed
     from gputrace.prices_rows import Price
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
 #: A request whose work goes on for longer after its end is told without the rest. A simulation, in which all
 #: takes longer, is more patient.
 PATIENCE_NS = 30_000_000_000
-#: Combinations whose keys are remembered: those that never come again must not pile up.
-_REMEMBERED_LIMIT = 4_096
 _UNITS_PER_HOUR = ledger.SCALE * 3_600 * 1_000_000_000
 _UNITS_PER_S = ledger.SCALE * 1_000_000_000
 
@@ -46,19 +41,17 @@ class Requests:
         totals: Caps the names of routes, and how many sets there are of them.
 
     Attributes:
-        steps: The steps of model servers.
+        batches: The batches that serve them.
     """
 
     def __init__(self, totals: Totals) -> None:
         self._totals = totals
-        self.steps = Steps(totals)
+        self.batches = Batches(totals)
         self._ended: list[tuple[Request, Followed, int]] = []
         self._counts: dict[tuple[Key, str], int] = {}
         self._calls: dict[Key, int] = {}
         self._charged: dict[Key, int] = {}
         self._bills: dict[Key, Bill] = {}
-        self._members: dict[Key, int] = {}
-        self._member_keys: dict[tuple[Attribution, str], Key] = {}
 
     @staticmethod
     def opened(followed: Followed) -> None:
@@ -90,16 +83,8 @@ class Requests:
         Returns:
             Whether it is a request, which is told later: when all inside it is settled.
         """
-        call, batch = followed.call, followed.batch
-        if call.site.is_batch and call.batch.counts_members:
-            self._count_members(followed)
-        if call.site.is_batch:
-            self.steps.concluded(followed)
-        if batch is not None:
-            batch.following -= 1
-            if not batch.following:
-                self._served(batch)
-                self.steps.served(batch)
+        call = followed.call
+        self.batches.concluded(followed)
         request = request_of(call)
         if request is None:
             return False
@@ -110,42 +95,6 @@ class Requests:
         if call.site.hold != "none" and followed.batch is None:
             request.calls += 1
         return False
-
-    def _count_members(self, followed: Followed) -> None:
-        """Count the members of a batch."""
-        call = followed.call
-        served: Batch = call.batch
-        operation = call.site.operation
-        # The same object for the same fields, so that it can be remembered by itself.
-        for billed, members in Counter(served.billed(call)).items():
-            key = self._member_keys.get((billed, operation))
-            if key is None:
-                if len(self._member_keys) >= _REMEMBERED_LIMIT:
-                    self._member_keys.clear()
-                key = self._member_keys[billed, operation] = self._member_key(billed, operation)
-            self._members[key] = self._members.get(key, 0) + members
-
-    def _member_key(self, billed: Attribution, operation: str) -> Key:
-        given = {
-            catalogue.FEATURE: billed.feature or catalogue.NO_FEATURE,
-            catalogue.OPERATION: operation,
-            catalogue.MODEL: billed.model,
-            catalogue.VARIANT: billed.variant,
-            catalogue.STAGE: billed.stage,
-        }
-        kept = {name: self._totals.kept(name, value) for name, value in given.items() if value is not None}
-        return tuple(self._totals.counted_as(catalogue.BATCH_MEMBERS, kept).items())
-
-    @staticmethod
-    def _served(batch: Batch) -> None:
-        """Let those whom a batch served wait no longer: it is settled, and so are all calls under it."""
-        for one in batch.members:
-            one.forget()
-        for request in batch.requests():
-            request.calls += batch.counted
-            request.expected.pop()
-        for work in batch.staged_work():
-            work.awaited.pop()
 
     def settled(self, now_ns: int) -> list[tuple[Followed, Measured]]:
         """Return the requests that are settled by now, with what is known of each, and count them."""
@@ -191,7 +140,7 @@ class Requests:
 
     def rows(self) -> dict[str, Rows]:
         """Return what to show, by the name of the metric."""
-        return self.steps.rows() | {
+        return self.batches.rows() | {
             catalogue.REQUESTS.name: [
                 ({**dict(key), catalogue.STATUS: status}, count)
                 for (key, status), count in self._counts.items()
@@ -200,7 +149,6 @@ class Requests:
             catalogue.REQUEST_TIME.name: [
                 (dict(key), charged / _UNITS_PER_S) for key, charged in self._charged.items()
             ],
-            catalogue.BATCH_MEMBERS.name: [(dict(key), count) for key, count in self._members.items()],
             catalogue.REQUEST_COST.name: [
                 ({**dict(key), catalogue.CURRENCY: currency}, float(cost))
                 for key, bill in self._bills.items()

@@ -13,7 +13,7 @@ OF_REQUESTS = "tests/test_requests.py::"
 MUTATIONS = [
     Mutation(
         "batches: who was served waits for the batch alone, not for what it has begun",
-        REQUESTS,
+        "gputrace/settler_batches.py",
         "            if not batch.following:\n",
         "            if call.site.is_batch:\n",
         OF_BATCHES + "test_a_request_waits_for_all_that_its_batch_has_begun",
