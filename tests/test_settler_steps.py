@@ -186,7 +186,7 @@ def test_to_the_unit_nothing_is_lost(steps: Any, lengths: list[int], learnt: boo
             recorder.settle()
         charged = sum(recorder.settler.totals.time.values())
         assert charged == sum(lengths[: len(steps)]) * ledger.SCALE
-        counted = recorder.settler._requests.steps._counting._counted.values()
+        counted = recorder.settler._requests.batches.steps._counting._counted.values()
         assert sum(sum(one.time.values()) for one in counted) == charged
         assert all(amount >= 0 for one in counted for amount in one.time.values())
         for kind, of_one in (("prefill", 0), ("decode", 1), ("cached", 3), ("recomputed", 4)):
@@ -197,7 +197,7 @@ def test_to_the_unit_nothing_is_lost(steps: Any, lengths: list[int], learnt: boo
 def teach(recorder: Recorder, theta: Any) -> None:
     """Let the weights of every server be those."""
     solution = steps_weights.Solution(theta, [[0.0] * 5] * 5)
-    for server in recorder.settler._requests.steps._servers.values():
+    for server in recorder.settler._requests.batches.steps._servers.values():
         for regime in server.weights.regimes:
             regime.fit = steps_weights.Fit(1, solution)
 
@@ -311,7 +311,7 @@ def test_on_several_devices_a_step_took_as_long_as_on_one(clock: VirtualClock) -
                     gpu.launch(4 * MS)
         gpu.advance(10 * MS)
         recorder.settle()
-        (server,) = recorder.settler._requests.steps._servers.values()
+        (server,) = recorder.settler._requests.batches.steps._servers.values()
         sums = server.weights.regimes[-1]._blocks[0][1]
         # Scaled by what the constants expect.
         scale = sum(a * b for a, b in zip(steps_weights.CONSTANTS, (1, 0, 1, 0, 0), strict=True))
