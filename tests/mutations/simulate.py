@@ -91,10 +91,7 @@ MUTATIONS = (
         FLEET,
         "                one._replace(end_ns=min(one.end_ns, now_ns))",
         "                one",
-        REPORTED
-        + "test_spend_by_feature_is_what_was_launched "
-        + REPORTED
-        + "test_idle_and_unknown_time_are_what_was_left",
+        "tests/simulate/test_fleet.py::test_what_runs_on_a_gpu_ends_where_that_is_lost",
     ),
     Mutation(
         "simulate: calls end when they begin",
