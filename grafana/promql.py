@@ -81,6 +81,14 @@ def ratio(part: str, whole: str) -> str:
     return f"{part} / ({whole} > 0)"
 
 
+def or_none(expr: str, there: str) -> str:
+    """Return an expression that is 0 where it has no series but another has some.
+
+    `or vector(0)` would call an empty database, or a service that is gone, free of faults.
+    """
+    return f"{expr} or 0 * {there}"
+
+
 def named(expr: str, attribute: str, otherwise: str) -> str:
     """Return series of which those without the attribute carry a name for that."""
     name = label(attribute)

@@ -9,7 +9,7 @@ from gputrace.grafana import recorded
 from gputrace.grafana.board import Board, Row
 from gputrace.grafana.fleet_queries import CHARGED, READ, USED
 from gputrace.grafana.panels import Query, lines, stat
-from gputrace.grafana.promql import Scope, match, ratio
+from gputrace.grafana.promql import Scope, match, or_none, ratio
 from gputrace.grafana.sources import INSTANCE, JOB, labels
 from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
@@ -90,9 +90,10 @@ def _lost() -> Panel:
     return stat(
         "Records lost",
         "Calls, spans and metric points that were accepted and not delivered. By reason below.",
-        f"{_SCOPE.increase(catalogue.SDK_LOST)} or vector(0)",
+        or_none(_SCOPE.increase(catalogue.SDK_LOST), _SCOPE.total(recorded.FLEET_TIME)),
         WHOLE,
         steps=FAULT_STEPS,
+        nothing="Nothing reports",
     )
 
 
@@ -104,8 +105,9 @@ def _doubled() -> Panel:
         "Doubly published",
         "Processes of a node that do not share GPUTRACE_NODE_DIR each publish its devices. Boards "
         "take one of them; what the others held is not subtracted from idle.",
-        f"count ({publishers} > 1) or vector(0)",
+        or_none(f"count ({publishers} > 1)", f"count ({published})"),
         WHOLE,
+        nothing="No device is published",
         steps=((None, "green"), (1.0, "yellow")),
     )
 

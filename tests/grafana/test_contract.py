@@ -227,6 +227,20 @@ def test_divisions_are_guarded(expr):
             assert not (divisor.modifier and divisor.modifier.return_bool), str(divisor)
 
 
+def stands_on_nothing(node: Any) -> bool:
+    """Whether an expression has a value though nothing at all was ever recorded."""
+    if isinstance(node, promql.BinaryExpr):
+        sides = (stands_on_nothing(node.lhs), stands_on_nothing(node.rhs))
+        return any(sides) if str(node.op) == "or" else all(sides)
+    return not selectors(node)
+
+
+@every_target
+def test_nothing_is_said_of_what_is_not_there(board, panel, target):
+    """`or vector(0)` at the end would call an empty database free of faults."""
+    assert not stands_on_nothing(parsed(target["expr"]))
+
+
 @every_target
 def test_money_is_of_one_currency(board, panel, target):
     for selector in selectors(parsed(target["expr"])):

@@ -120,6 +120,13 @@ MUTATIONS = [
         CONTRACT + "test_divisions_are_guarded",
     ),
     Mutation(
+        "boards: where nothing reports nothing is wrong",
+        PROMQL,
+        'return f"{expr} or 0 * {there}"',
+        'return f"{expr} or vector(0)"',
+        CONTRACT + "test_nothing_is_said_of_what_is_not_there",
+    ),
+    Mutation(
         "boards: All matches only what has the label",
         BOARD,
         'found["allValue"] = ".*"',
