@@ -147,11 +147,11 @@ class Regime:
     def _solve(self) -> None:
         if self._candidate is None:
             if self._looked >= _FIRST:
-                self._candidate = Sums.total(sums for _, sums in self._blocks).solve()
+                self._candidate = Sums.total(sums for _, sums in self._blocks).solve(CONSTANTS)
                 # They were scaled by guess.
                 self._clear()
             return
-        self._candidate = Sums.total(sums for _, sums in self._blocks).solve()
+        self._candidate = Sums.total(sums for _, sums in self._blocks).solve(CONSTANTS)
         self.residual = sorted(self._residuals)[len(self._residuals) // 2]
         if self._looked >= LEAST_STEPS and self.residual <= WORST_RESIDUAL:
             self._version += 1

@@ -11,6 +11,8 @@ from hypothesis import given, strategies as st
 from gputrace.steps_fit import Solution, Sums, nonnegative, solved
 
 TRUTH = (6.0e-3, 27e-6, 60e-6, 39e-9, 0.9e-6)
+#: In a unit of its own, and off by up to a factor of two.
+PRIOR = (200.0, 1.0, 1.0, 0.0016, 0.033)
 
 
 def row(chance: random.Random) -> list[float]:
@@ -34,23 +36,22 @@ def sums_of(theta: tuple[float, ...], noise: float, steps: int, seed: int) -> Su
 
 
 def test_what_is_exact_is_found_exactly() -> None:
-    solution = sums_of(TRUTH, 0.0, 200, 1).solve()
-    assert solution.theta == pytest.approx(TRUTH, rel=1e-6)
+    solution = sums_of(TRUTH, 0.0, 200, 1).solve(PRIOR)
+    assert solution.theta == pytest.approx(TRUTH, rel=1e-4)
     assert all(value < 1e-12 for line in solution.covariance for value in line)
 
 
-@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=5, max_size=5), st.integers(0, 1_000))
+@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=4, max_size=4), st.integers(0, 1_000))
 def test_unknowns_that_are_zero_are_found_as_zero(on: list[float], seed: int) -> None:
-    theta = tuple(a * b for a, b in zip(on, TRUTH, strict=True))
-    if not any(theta):
-        return
+    theta = tuple(a * b for a, b in zip([1.0, *on], TRUTH, strict=True))
     chance, sums = random.Random(seed), Sums()
-    for _ in range(100):
+    for _ in range(300):
         x = row(chance)
-        scale = took(TRUTH, x)
-        sums.add([one / scale for one in x], took(theta, x) / scale, None)
-    found = sums.solve().theta
-    assert found == pytest.approx(theta, rel=1e-4, abs=1e-12)
+        scale = took(theta, x)
+        sums.add([one / scale for one in x], 1.0, None)
+    found = sums.solve(PRIOR).theta
+    for at, value in enumerate(found):
+        assert value == pytest.approx(theta[at], rel=1e-2, abs=1e-2 * TRUTH[at])
     assert min(found) >= 0
 
 
@@ -87,18 +88,22 @@ def test_no_other_unknowns_that_are_not_negative_fit_better(
             assert gain <= 1e-5
 
 
-def test_what_cannot_be_told_from_others_is_left_at_zero() -> None:
+def test_what_cannot_be_told_from_others_is_as_the_prior_has_it_and_as_uncertain() -> None:
     """Where every step decodes as many tokens as any other, these are as fixed as the step itself."""
     chance, sums = random.Random(5), Sums()
-    for _ in range(100):
+    for _ in range(2_000):
         x = [1.0, 0.0, 8.0, chance.uniform(0, 10_000), 0.0]
-        scale = took(TRUTH, x)
-        sums.add([one / scale for one in x], 1.0, None)
-    fixed, prefill, decode, context, pairs = sums.solve().theta
-    assert fixed + 8 * decode == pytest.approx(TRUTH[0] + 8 * TRUTH[2], rel=1e-6)
-    assert (fixed == 0) != (decode == 0)
-    assert context == pytest.approx(TRUTH[3], rel=1e-6)
+        scale, error = took(TRUTH, x), chance.gauss(0, 0.02)
+        sums.add([one / scale for one in x], 1 + error, error)
+    solution = sums.solve(PRIOR)
+    fixed, prefill, decode, context, pairs = solution.theta
+    assert fixed + 8 * decode == pytest.approx(TRUTH[0] + 8 * TRUTH[2], rel=1e-2)
+    assert fixed / decode == pytest.approx(PRIOR[0] / PRIOR[2], rel=0.1)
+    assert context == pytest.approx(TRUTH[3], rel=5e-2)
     assert (prefill, pairs) == (0, 0)
+    # The sum is known well, and its parts as the prior knows them.
+    assert solution.variance([1, 0, 8, 0, 0]) ** 0.5 < 0.01 * fixed
+    assert solution.variance([0, 0, 1, 0, 0]) ** 0.5 == pytest.approx(decode, rel=0.1)
 
 
 def test_sums_of_parts_are_those_of_the_whole() -> None:
@@ -111,9 +116,9 @@ def test_sums_of_parts_are_those_of_the_whole() -> None:
             scale, error = took(TRUTH, x), chance.gauss(0, 0.1)
             whole.add([one / scale for one in x], 1 + error, error)
     assert Sums.total(parts).steps == 200
-    assert Sums.total(parts).solve().theta == pytest.approx(whole.solve().theta, rel=1e-9)
-    assert Sums.total(parts).solve().covariance[1][1] == pytest.approx(
-        whole.solve().covariance[1][1], rel=1e-9
+    assert Sums.total(parts).solve(PRIOR).theta == pytest.approx(whole.solve(PRIOR).theta, rel=1e-9)
+    assert Sums.total(parts).solve(PRIOR).covariance[1][1] == pytest.approx(
+        whole.solve(PRIOR).covariance[1][1], rel=1e-9
     )
 
 
@@ -121,7 +126,7 @@ def test_errors_are_as_large_as_they_are() -> None:
     """Of 100 fits, each unknown is within two standard errors some 95 times."""
     within = [0] * 5
     for seed in range(100):
-        solution = sums_of(TRUTH, 0.2, 150, seed).solve()
+        solution = sums_of(TRUTH, 0.2, 150, seed).solve(PRIOR)
         for at in range(5):
             error = math.sqrt(solution.covariance[at][at])
             within[at] += abs(solution.theta[at] - TRUTH[at]) <= 2 * error
@@ -133,8 +138,8 @@ def test_without_anything_to_judge_by_there_is_no_error() -> None:
     chance, sums = random.Random(2), Sums()
     for _ in range(50):
         sums.add(row(chance), 1.0, None)
-    assert sums.solve().covariance == [[0.0] * 5] * 5
-    assert Sums().solve().theta == (0, 0, 0, 0, 0)
+    assert sums.solve(PRIOR).covariance == [[0.0] * 5] * 5
+    assert Sums().solve(PRIOR).theta == (0, 0, 0, 0, 0)
 
 
 def test_the_variance_of_a_sum_is_that_of_its_parts() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from gputrace import catalogue, steps_weights
 from gputrace.steps_shares import Shares
-from gputrace.steps_work import summed, weight
+from gputrace.steps_work import Work, covariates, summed, weight
 from tests import steps_simulation as simulation
 
 if TYPE_CHECKING:
@@ -118,6 +118,48 @@ def test_errors_cover_the_truth() -> None:
             assert 0 < error < 0.01
     assert 0.88 <= within / seen < 0.99
     assert 0.88 <= shares_within / (20 * len(simulation.FEATURES)) < 1
+
+
+def monotonous(kind: str, chance: random.Random) -> tuple[list[Work], list[Work]]:
+    """What two features do in a step of a server whose steps leave open how their time is made up."""
+    if kind == "chunk":
+        return [Work(prefill=481)], [Work(decode=1, context=1_000)] * 31
+    if kind == "contexts":
+        return [Work(decode=1, context=500)] * 24, [Work(decode=1, context=4_000)] * 8
+    if kind == "drafts":
+        return [Work(decode=5, context=500)] * 8, [Work(decode=1, context=500)] * 8
+    decodes = chance.randint(5, 60)
+    beyond = [Work(decode=1, context=chance.randint(200, 4_000)) for _ in range(decodes)]
+    if kind == "budget" or chance.random() < 0.5:
+        return [Work(prefill=512 - decodes, context=chance.choice([0, 512, 1_024]))], beyond
+    return [], beyond
+
+
+@pytest.mark.parametrize("kind", ["chunk", "contexts", "drafts", "budget", "budget or decodes"])
+def test_what_steps_leave_open_is_as_the_constants_have_it_and_said_to_be_unsure(kind: str) -> None:
+    """A full budget of tokens shows no token of one kind without one less of another."""
+    chance, weights, shares = random.Random(3), steps_weights.Weights(), Shares()
+    truth, charged = Counter[str](), Counter[str]()
+    for number in range(3_000):
+        works = dict(zip("ab", monotonous(kind, chance), strict=True))
+        size = sum(map(len, works.values()))
+        of = {name: summed([covariates(one, size) for one in work]) for name, work in works.items()}
+        total = summed(list(of.values()))
+        took_s = simulation.additive(total)
+        prices = weights.prices(total)
+        if number >= 1_000:
+            assert prices.parts
+            whole = weight(prices.theta, total)
+            for name, x in of.items():
+                truth[name] += weight(simulation.ADDITIVE, x)  # type: ignore[assignment]
+                charged[name] += took_s * weight(prices.theta, x) / whole  # type: ignore[assignment]
+            shares.add(list(of.items()), prices)
+        weights.learn(total, took_s * chance.gauss(1, NOISE))
+    off = abs(charged["a"] - truth["a"]) / sum(truth.values())
+    _, error = shares.of(weights)["a"]
+    assert off <= 0.1
+    assert off <= 2 * error
+    assert 0.02 < error < 0.5
 
 
 def learn(weights: steps_weights.Weights, steps: int, times: float = 1.0, noise: float = NOISE) -> None:

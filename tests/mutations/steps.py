@@ -108,6 +108,22 @@ MUTATIONS = [
         OF_SETTLER + "test_cached_tokens_show_what_they_saved_and_recomputed_ones_what_they_took",
     ),
     Mutation(
+        "steps: what they leave open is anybody's",
+        "gputrace/steps_fit.py",
+        "_PRIOR_WIDTH = 1.0",
+        "_PRIOR_WIDTH = 1e4",
+        "tests/test_steps_weights.py::"
+        "test_what_steps_leave_open_is_as_the_constants_have_it_and_said_to_be_unsure",
+    ),
+    Mutation(
+        "steps: what they leave open is thought to be known",
+        "gputrace/steps_fit.py",
+        "        of_prior = [noise * one for one in sure]",
+        "        of_prior = [0.0] * len(sure)",
+        "tests/test_steps_weights.py::"
+        "test_what_steps_leave_open_is_as_the_constants_have_it_and_said_to_be_unsure",
+    ),
+    Mutation(
         "steps: one that failed teaches",
         SETTLER,
         "        if followed.call.status is None and not broken",
