@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from gputrace import Work
 from gputrace.integrations import sglang_members
 from gputrace.integrations.sglang_members import Members
+from tests.integrations.sglang_recorded import NAMES, Told, recording
 from tests.integrations.sglang_stand_in import (
     Algorithm,
     ForwardMode,
@@ -145,3 +149,74 @@ def test_how_a_request_ended_is_told_once() -> None:
     for one in (req, req, request("never in a batch"), object(), None):
         sglang_members.ended(one, "stop")
     assert told == [("r", 8, "stop")]
+
+
+class Replay:
+    """A recording of the real scheduler, told to the rule batch by batch."""
+
+    def __init__(self, name: str) -> None:
+        self.recorded = recording(name)
+        self.told = Told(self.recorded)
+        self.work: dict[str, list[Work]] = defaultdict(list)
+        self.again: dict[str, int] = defaultdict(int)
+        self._done: dict[str, set[int]] = defaultdict(set)
+        known = members()
+        for step in self.recorded["steps"]:
+            served, work = known.of(self.told.batch(step))
+            assert served == [row[0] for row in step["rows"]]
+            for name_, one in zip(served, work, strict=True):
+                self._note(name_, one)
+
+    def _note(self, name: str, one: Work) -> None:
+        self.work[name].append(one)
+        # What was computed twice, found out otherwise: position by position.
+        positions = set(range(one.context, one.context + one.prefill + one.decode))
+        self.again[name] += len(positions & self._done[name])
+        self._done[name] |= positions
+
+    def total(self, name: str) -> Work:
+        return Work(*(sum(column) for column in zip(*self.work[name], strict=True)))
+
+    @property
+    def finished(self) -> dict[str, dict[str, Any]]:
+        return {name: facts for name, facts in self.recorded["requests"].items() if facts["how"] != "abort"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recording_has_what_is_difficult(name: str) -> None:
+    recorded = recording(name)
+    assert recorded["retractions"] >= 2
+    assert any(step["mode"] == "MIXED" and step["decoding"] for step in recorded["steps"])
+    assert any(facts["how"] == "abort" for facts in recorded["requests"].values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_real_scheduler_computes_is_known_to_the_token(name: str) -> None:
+    replay = Replay(name)
+    for request_, facts in replay.finished.items():
+        total = replay.total(request_)
+        needed = facts["prompt"] - total.cached + facts["output"] - 1 + total.recomputed
+        # With overlapped scheduling one more may be under way when a request is found to have ended.
+        beyond = total.prefill + total.decode - needed
+        assert 0 <= beyond <= ("overlap" in name), request_
+        assert total.recomputed == replay.again[request_], request_
+    assert sum(replay.total(one).recomputed for one in replay.work) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_cache_had_is_what_sglang_counts_itself(name: str) -> None:
+    replay = Replay(name)
+    told = {one: facts["cached"] for one, facts in replay.recorded["requests"].items()}
+    assert {one: replay.total(one).cached for one in told} == told
+    assert sum(told.values()) > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prompt_is_prefill_and_what_follows_is_not(name: str) -> None:
+    replay = Replay(name)
+    plain = {one: facts for one, facts in replay.finished.items() if not facts["retractions"]}
+    assert plain
+    for request_, facts in plain.items():
+        total = replay.total(request_)
+        assert total.prefill == facts["prompt"] - total.cached, request_
+        assert total.recomputed == 0
