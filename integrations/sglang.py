@@ -126,8 +126,8 @@ def register() -> None:
 def _needed() -> list[Hook]:
     """Return what is to be wrapped in this process.
 
-    One that SGLang has started has imported what it runs, before any plugin, and nothing else should be imported
-    for our sake: in a detokenizer that would be all of it.
+    One that SGLang has started has imported what it runs before any plugin, and nothing else should be
+    imported for our sake: in a detokenizer that would be all of it.
     """
     started = _ENGINE not in sys.modules and bool({_SCHEDULER, _DETOKENIZER} & sys.modules.keys())
     return [hook for hook in HOOKS if hook.module in sys.modules or not started]

@@ -38,7 +38,7 @@ KEY = "serve-check-" * 3
 RUNS: dict[str, tuple[list[str], dict[str, str]]] = {
     "overlap": ([], {}),
     "plain": (["--disable-overlap-schedule"], {}),
-    "retracted": ([], {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "9"}),
+    "retracted": ([], {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "4"}),
 }
 FEATURES = ("rag", "chat", "classify")
 #: Of which the server does not tell all: clients that go, and several answers to a prompt computed first.
@@ -59,7 +59,8 @@ class Sent(NamedTuple):
 def main() -> int:
     """Run what was named, or everything; return 1 where something did not hold."""
     failed = 0
-    os.environ["GPUTRACE_BAGGAGE_KEY"] = KEY
+    # Clients say their tenant where it was opted in.
+    os.environ.update(GPUTRACE_BAGGAGE_KEY=KEY, GPUTRACE_METRIC_ATTRIBUTES="tenant")
     for name in sys.argv[1:] or list(RUNS):
         folder = Path.cwd() / "build" / "sglang-check" / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -140,7 +141,6 @@ def _environment(folder: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(HERE / "stand_ins"), os.environ.get("PYTHONPATH", "")]),
         "GPUTRACE_DATA_DIR": str(folder / "data"),
         "GPUTRACE_NODE_DIR": str(folder / "node"),
-        "GPUTRACE_METRIC_ATTRIBUTES": "tenant",
         "OTEL_SERVICE_NAME": "sglang",
     }
 
