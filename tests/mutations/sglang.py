@@ -81,7 +81,7 @@ MUTATIONS = [
         MEMBERS,
         "(0, drafts or rows.get(index, 1), end - 1, 0, 0)",
         "(drafts or rows.get(index, 1), 0, end - 1, 0, 0)",
-        RULE + "test_what_the_real_scheduler_computes_is_known_to_the_token",
+        RULE + "test_a_prompt_is_prefill_and_what_follows_is_not",
     ),
     Mutation(
         "sglang: nothing is recomputed",
