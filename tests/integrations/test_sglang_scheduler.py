@@ -19,6 +19,7 @@ from gputrace.integrations import (
     sglang_requests,
     sglang_scheduler,
 )
+from gputrace.testing import Recorder, VirtualClock, VirtualGpu
 from tests.integrations import sglang_stand_in
 from tests.integrations.sglang_stand_in import (
     FINISH_ABORT,
@@ -174,6 +175,23 @@ def test_it_is_timed_where_the_forward_runs(
     assert at == [stream, stream]
     # What SGLang does is left to itself.
     assert rank.seen == ["schedule"]
+
+
+def test_batches_that_are_launched_ahead_do_not_overlap_on_the_device(sglang: Any) -> None:
+    """On a GPU: the next batch is launched while one runs, and prepared on a stream of its own."""
+    with VirtualGpu(1, VirtualClock()) as gpu, Recorder(gpu.host_ns) as recorder:
+        gpu.init()
+        scheduler = sglang.Scheduler(lambda: gpu.launch(300, scheduler.forward_stream), overlap=True)
+        scheduler.device_module, scheduler.forward_stream = gpu, gpu.Stream()
+        with gpu.stream(gpu.Stream()):
+            for feature in ("rag", "chat"):
+                gpu.launch(1_000)
+                scheduler.run_batch(prefill(request(feature)))
+                gpu.advance(10)
+        gpu.advance(1_000_000)
+        steps = [(one.feature, one.charged_ns) for one in recorder.settled() if "step" in one.operation]
+        assert steps == [("rag", 300), ("chat", 300)]
+        assert gpu.synchronizations == 0
 
 
 def test_idle_batches_are_overhead(sglang: Any, bench: Any) -> None:

@@ -137,7 +137,7 @@ MUTATIONS = [
         SCHEDULER,
         "        if not scheduler.enable_overlap:",
         "        if True:",
-        STEPS + "test_it_is_timed_where_the_forward_runs",
+        STEPS + "test_batches_that_are_launched_ahead_do_not_overlap_on_the_device",
     ),
     Mutation(
         "sglang: a step ends before its sample",
