@@ -75,6 +75,7 @@ def sglang_section(sglang: Sglang | None, environment: Mapping[str, str]) -> Sec
     section.note(
         "workers of --tokenizer-worker-num above 1 load no plugin: their requests are billed to __none__"
     )
+    section.note("several nodes need the same GPUTRACE_BAGGAGE_KEY on each to bill features")
     return section
 
 
