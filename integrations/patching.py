@@ -68,36 +68,47 @@ def apply(patches: Iterable[Patch], version: Version) -> bool:
     Returns:
         Whether all of them are wrapped now. Where one is not as expected, none is and one line says which.
     """
-    found = []
+    patches = list(patches)
+    if not fits([patch[:3] for patch in patches], version):
+        return False
     for patch in patches:
-        try:
-            place = _place(patch)
-            parameters = tuple(inspect.signature(place.function).parameters)
-        except (ImportError, AttributeError, TypeError, ValueError) as error:
-            _refuse(patch, version, str(error))
-            return False
-        if parameters[: len(patch.parameters)] != patch.parameters:
-            _refuse(patch, version, f"it has the parameters ({', '.join(parameters)})")
-            return False
-        found.append((place, patch))
-    for place, patch in found:
+        place = _place(patch.module, patch.path)
         if not hasattr(place.function, _ORIGINAL):
             _wrap(place, patch)
+    return True
+
+
+def fits(functions: Iterable[tuple[str, str, tuple[str, ...]]], version: Version) -> bool:
+    """Tell whether all functions are as expected.
+
+    Args:
+        functions: Of each the module, its path there, and what its parameters begin with.
+        version: Said where they are not: one line says which.
+    """
+    for module, path, expected in functions:
+        try:
+            parameters = tuple(inspect.signature(_place(module, path).function).parameters)
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            _refuse(module, path, version, str(error))
+            return False
+        if parameters[: len(expected)] != expected:
+            _refuse(module, path, version, f"it has the parameters ({', '.join(parameters)})")
+            return False
     return True
 
 
 def restore(patches: Iterable[Patch]) -> None:
     """Put back what :func:`apply` has wrapped."""
     for patch in patches:
-        place = _place(patch)
+        place = _place(patch.module, patch.path)
         original = getattr(place.function, _ORIGINAL, None)
         if original is not None:
             setattr(place.owner, place.name, original)
 
 
-def _place(patch: Patch) -> _Place:
-    owner: Any = importlib.import_module(patch.module)
-    *outer, name = patch.path.split(".")
+def _place(module: str, path: str) -> _Place:
+    owner: Any = importlib.import_module(module)
+    *outer, name = path.split(".")
     for part in outer:
         owner = getattr(owner, part)
     return _Place(owner, name)
@@ -111,13 +122,13 @@ def _wrap(place: _Place, patch: Patch) -> None:
     setattr(place.owner, place.name, made)
 
 
-def _refuse(patch: Patch, version: Version, why: str) -> None:
+def _refuse(module: str, path: str, version: Version, why: str) -> None:
     faults.log_once(
         f"version:{version.package}",
         "gputrace leaves %s as it is: %s.%s is not as in %s %s (%s); upgrade gputrace, or pin %s",
         version.framework,
-        patch.module,
-        patch.path,
+        module,
+        path,
         version.framework,
         version.number,
         why,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import wrapt
 
 from gputrace import faults
-from gputrace.integrations import patching, vllm_scheduler, vllm_stamps, vllm_worker
+from gputrace.integrations import patching, serving_stamps, vllm_scheduler, vllm_stamps, vllm_worker
 from gputrace.integrations.patching import Patch, Version
-from gputrace.integrations.vllm_middleware import Middleware
+from gputrace.integrations.serving_middleware import Middleware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ def register() -> None:
     """
     with _REGISTERING:
         # Children inherit it, also of a process that is not instrumented itself.
-        vllm_stamps.prepare()
+        serving_stamps.prepare()
         if not (_is_in_range() and _is_known()):
             return
         added = _hand_on()

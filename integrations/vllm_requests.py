@@ -1,35 +1,21 @@
-"""Requests of vLLM in a worker: each is a member of its steps, and on one rank a container of its own.
-
-Its span hangs under the trace that the request came with, and its totals are those of all its steps.
-"""
+"""Requests of vLLM in a worker: what vLLM says of them, for their containers."""
 
 from __future__ import annotations
 
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import context as context_api
-from opentelemetry.trace import INVALID_SPAN, set_span_in_context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-import gputrace
-from gputrace import faults
 from gputrace.integrations import vllm_stamps
+from gputrace.integrations.serving_requests import Containers
 
 if TYPE_CHECKING:
     from gputrace.batching import Member
     from gputrace.integrations.vllm_members import Progress
     from gputrace.integrations.vllm_scheduler import Ended
-    from gputrace.integrations.vllm_stamps import Stamp
-    from gputrace.requests import Request
 
 #: Reason under which requests are counted of which no front end of ours has said whose they are.
 UNSTAMPED = "vllm_request_unstamped"
 
 _GENERATING, _POOLING = "vllm generate", "vllm pooling"
-
-_propagator = TraceContextTextMapPropagator()
-_NOTHING = vllm_stamps.Stamp({}, None, {})
 
 
 class Requests:
@@ -40,8 +26,7 @@ class Requests:
     """
 
     def __init__(self, *, counted: bool) -> None:
-        self._counted = counted
-        self._open: dict[str, Request] = {}
+        self._containers = Containers(counted=counted, unstamped=UNSTAMPED)
 
     def begin(self, new: Any) -> Member:
         """Return the member that a request is in its steps.
@@ -50,28 +35,9 @@ class Requests:
             new: vLLM's ``NewRequestData``.
         """
         stamp = vllm_stamps.read(new.sampling_params or new.pooling_params)
-        if stamp is None:
-            if self._counted:
-                faults.unmeasured(UNSTAMPED)
-            stamp = _NOTHING
-        # In a context of its own: it stays open while the worker's thread goes on to other things.
-        return copy_context().run(self._begin, new, stamp)
-
-    def _begin(self, new: Any, stamp: Stamp) -> Member:
-        lora = new.lora_request
-        variant = None if lora is None else lora.lora_name
-        if not self._counted:
-            with gputrace.attribute_to(**stamp.fields):
-                return _member(variant)
-        if stamp.trace:
-            context_api.attach(_propagator.extract(stamp.trace, context_api.get_current()))
-        attributes: dict[str, Any] = {"gen_ai.response.id": new.req_id}
-        if stamp.request is not None:
-            attributes["gputrace.request.id"] = stamp.request
         operation = _POOLING if new.sampling_params is None else _GENERATING
-        block = gputrace.request(operation, attributes=attributes, **stamp.fields)
-        self._open[new.req_id] = block.__enter__()
-        return _member(variant)
+        lora = new.lora_request
+        return self._containers.open(operation, new.req_id, stamp, None if lora is None else lora.lora_name)
 
     def end(self, name: str, progress: Progress[Member] | None, how: Ended | None) -> None:
         """Close a request.
@@ -81,23 +47,12 @@ class Requests:
             progress: How far it came, None where nobody saw it begin.
             how: How it ended, None where the scheduler has not said.
         """
-        request = self._open.pop(name, None)
-        if request is None:
-            return
         attributes: dict[str, Any] = {}
         if progress is not None:
             attributes["gen_ai.usage.input_tokens"] = progress.prompt
             attributes["gen_ai.usage.cache_read.input_tokens"] = progress.cached
-        if how is not None:
-            attributes["gen_ai.usage.output_tokens"] = how.output
-        request.describe(attributes=attributes)
-        if how is None or how.status is None:
-            request.close()
+        if how is None:
+            self._containers.close(name, attributes)
         else:
-            request.close(status=how.status, error_type=how.reason if how.status == "error" else None)
-
-
-def _member(variant: str | None) -> Member:
-    # Without a span: the steps of a server would each link to all that they serve.
-    context_api.attach(set_span_in_context(INVALID_SPAN))
-    return gputrace.member(variant=variant)
+            attributes["gen_ai.usage.output_tokens"] = how.output
+            self._containers.close(name, attributes, how.status, how.reason)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opentelemetry import trace as trace_api
-from opentelemetry.metrics import _internal as metrics_internal
-
 import gputrace
 from gputrace import faults
-from gputrace.integrations import vllm_scheduler
-from gputrace.integrations.vllm_exports import Exports
+from gputrace.integrations import serving_steps, vllm_scheduler
+from gputrace.integrations.serving_exports import Exports
+from gputrace.integrations.serving_steps import OpenStep
 from gputrace.integrations.vllm_members import Members
 from gputrace.integrations.vllm_requests import Requests
 
@@ -32,10 +30,8 @@ COMPILED_DAG = "vllm_ray_compiled_dag"
 _OPERATION, _DUMMY = "vllm step", "vllm dummy step"
 _STATE = "_gputrace_steps"
 
-_CONFIGURING = faults.contained("configure a worker of vLLM")
 _READING = faults.contained("read whom a step of vLLM serves")
 _BEGINNING = faults.contained("begin a step of vLLM")
-_ENDING = faults.contained("end a step of vLLM")
 _CLOSING = faults.contained("close requests of vLLM")
 _FLUSHING = faults.contained("flush when a worker of vLLM stops")
 
@@ -60,13 +56,13 @@ class Steps:
         model = wrapper.vllm_config.model_config
         served = getattr(model, "served_model_name", None)
         # Of several names the first is the one that vLLM itself shows.
-        self._model = str((served[0] if isinstance(served, list) else served) or model.model)
+        name = str((served[0] if isinstance(served, list) else served) or model.model)
         # Every rank of an engine runs every step, on a device of its own.
-        self._counted = wrapper.rpc_rank == 0
-        self._requests = Requests(counted=self._counted)
+        counted = wrapper.rpc_rank == 0
+        self._requests = Requests(counted=counted)
         self._members: Members[Member] = Members(self._requests.begin)
-        self._open: gputrace.step | None = None
-        _configure()
+        self._step = OpenStep(name, counted=counted)
+        serving_steps.configure()
         self._exports = Exports()
 
     def begin(self, output: Any) -> None:
@@ -88,7 +84,7 @@ class Steps:
         if whom is None:
             faults.unmeasured(UNREADABLE)
         else:
-            self._enter(_OPERATION, whom)
+            self._step.begin(_OPERATION, *whom)
 
     def _whom(self, output: Any) -> _Whom:
         before = self._members.strangers
@@ -100,14 +96,7 @@ class Steps:
     def begin_dummy(self) -> None:
         """Begin a step that serves nobody: an engine keeps up with the others of its group."""
         self.end()
-        self._enter(_DUMMY, _Whom([], []))
-
-    def _enter(self, operation: str, whom: _Whom) -> None:
-        opened = gputrace.step(
-            *whom, operation=operation, model=self._model, counted=self._counted, span=False
-        )
-        opened.__enter__()
-        self._open = opened
+        self._step.begin(_DUMMY, [], [])
 
     def end(self, error: BaseException | None = None) -> None:
         """End the step that is open, if one is.
@@ -115,9 +104,8 @@ class Steps:
         Args:
             error: What it raised.
         """
-        opened, self._open = self._open, None
-        if opened is not None:
-            opened.__exit__(None if error is None else type(error), error, None)
+        if self._step.is_open:
+            self._step.end(error)
             self._exports.worked()
 
     def _close(self, output: Any) -> None:
@@ -125,13 +113,6 @@ class Steps:
         for name in output.finished_req_ids:
             self._requests.end(name, left.get(name), how.get(name))
         self._exports.worked()
-
-
-def _configure() -> None:
-    with _CONFIGURING:
-        # Whoever has set both has done so on purpose.
-        if trace_api._TRACER_PROVIDER is None or metrics_internal._METER_PROVIDER is None:  # noqa: SLF001 - the getters make proxies
-            gputrace.configure()
 
 
 def _steps_of(wrapper: Any) -> Steps:
@@ -150,10 +131,10 @@ def executing(original: Callable[..., Any]) -> Callable[..., Any]:
         with _BEGINNING:
             steps = _steps_of(self)
             steps.begin(scheduler_output)
-        result = _run(steps, original, self, scheduler_output, *args, **kwargs)
+        result = serving_steps.run(steps, original, self, scheduler_output, *args, **kwargs)
         if result is not None:
             # Nothing is sampled: it pools, or hands on to another rank.
-            _end(steps)
+            serving_steps.end(steps)
         return result
 
     return execute_model
@@ -164,8 +145,8 @@ def sampling(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def sample_tokens(self: Any, *args: Any, **kwargs: Any) -> Any:
         steps = self.__dict__.get(_STATE)
-        result = _run(steps, original, self, *args, **kwargs)
-        _end(steps)
+        result = serving_steps.run(steps, original, self, *args, **kwargs)
+        serving_steps.end(steps)
         return result
 
     return sample_tokens
@@ -179,8 +160,8 @@ def idling(original: Callable[..., Any]) -> Callable[..., Any]:
         with _BEGINNING:
             steps = _steps_of(self)
             steps.begin_dummy()
-        result = _run(steps, original, self, *args, **kwargs)
-        _end(steps)
+        result = serving_steps.run(steps, original, self, *args, **kwargs)
+        serving_steps.end(steps)
         return result
 
     return execute_dummy_batch
@@ -207,18 +188,3 @@ def compiled(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, *args, **kwargs)
 
     return execute_model_ray
-
-
-def _run(steps: Steps | None, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function of vLLM's; what it raises ends the step that is open."""
-    try:
-        return original(*args, **kwargs)
-    except BaseException as error:
-        _end(steps, error)
-        raise
-
-
-def _end(steps: Steps | None, error: BaseException | None = None) -> None:
-    with _ENDING:
-        if steps is not None:
-            steps.end(error)

@@ -36,6 +36,7 @@ NOT_IN_CI = {
     "gpu-check-wheels": "downloads what a machine with a GPU and without network lacks",
     "dashboards": "writes what a test compares with",
     "serve-check": "installs model servers, which pin packages of their own",
+    "sglang-check": "needs SGLang: 8 GB and ten minutes",
     "vllm-check": "needs vLLM: 3 GB and ten minutes",
     "mutants": "takes long: run for a change of what it breaks",
     "stack": "runs until it is interrupted",

@@ -17,12 +17,12 @@ from gputrace.settings_table import SETTINGS, markdown
 ROOT = Path(__file__).resolve().parent.parent
 #: Not read from outside: they follow from others, or say which command this is.
 DERIVED = {"agent", "sends_spans", "sends_metrics", "sends_logs"}
-#: For gputrace's own tests, and what it tells Ray's workers.
+#: For gputrace's own tests, and what it tells workers of Ray and of model servers.
 INTERNAL = {
     "GPUTRACE_RAISE_FAULTS",
     "GPUTRACE_RAY_SETUP_HOOK",
     "GPUTRACE_RAY_SETTINGS",
-    "GPUTRACE_VLLM_MARK",
+    "GPUTRACE_SERVER_MARK",
 }
 
 

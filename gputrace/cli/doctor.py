@@ -171,12 +171,13 @@ def _other_sections(answers: dict[str, Answer], chosen: Settings | None, data: P
     from gputrace.cli.doctor_busy import busy_section
     from gputrace.cli.doctor_exporters import exporters_section
     from gputrace.cli.doctor_node import node_section
+    from gputrace.cli.doctor_sglang import read_sglang, sglang_section
     from gputrace.cli.doctor_vllm import read_vllm, vllm_section
 
     sections = [] if chosen is None else [exporters_section(chosen, answers)]
     sections += [node_section(answers["node"]), busy_section(data, answers.get("busy", Answer()))]
-    servers = vllm_section(read_vllm(), os.environ)
-    return sections if servers is None else [*sections, servers]
+    servers = (vllm_section(read_vllm(), os.environ), sglang_section(read_sglang(), os.environ))
+    return [*sections, *(one for one in servers if one is not None)]
 
 
 def _priced(look: Look | None, hardware: Hardware) -> Sequence[Priced]:

@@ -12,7 +12,7 @@ import pytest
 
 import gputrace
 from gputrace import baggage, faults
-from gputrace.integrations import vllm as integration, vllm_scheduler, vllm_stamps
+from gputrace.integrations import serving_stamps, vllm as integration, vllm_scheduler, vllm_stamps
 from gputrace.settings import Settings
 from tests.integrations import vllm_stand_in
 
@@ -24,7 +24,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(vllm_stamps.MARK_VARIABLE, "")
+    monkeypatch.setenv(serving_stamps.MARK_VARIABLE, "")
     monkeypatch.delenv("GPUTRACE_BAGGAGE_KEY", raising=False)
     faults.reset()
     yield
@@ -139,7 +139,7 @@ async def test_a_request_takes_along_whom_it_is_billed_to(vllm: Any) -> None:
     assert given.extra_args == {"other": 1}
     assert params.extra_args["other"] == 1
     stamp = vllm_stamps.read(params)
-    assert stamp == vllm_stamps.Stamp({"feature": "rag", "tenant": "acme"}, None, {})
+    assert stamp == serving_stamps.Stamp({"feature": "rag", "tenant": "acme"}, None, {})
 
 
 def test_offline_and_by_name(vllm: Any) -> None:
@@ -171,13 +171,13 @@ def test_what_a_client_wrote_is_always_taken_away(spoofed: Any, vllm: Any) -> No
     engine = vllm.LLMEngine()
     engine.add_request("r", "p", Params({"gputrace": spoofed, "other": 1}))
     params = engine.added[0][2]
-    assert vllm_stamps.read(params) == vllm_stamps.Stamp({}, None, {})
+    assert vllm_stamps.read(params) == serving_stamps.Stamp({}, None, {})
     assert params.extra_args["other"] == 1
 
 
 @pytest.mark.parametrize("mark", [None, "", "guessed", 7])
 def test_a_worker_believes_no_client_that_came_past_the_front_end(mark: Any) -> None:
-    vllm_stamps.prepare()
+    serving_stamps.prepare()
     given = {"feature": "stolen"} if mark is None else {"feature": "stolen", "mark": mark}
     assert vllm_stamps.read(Params({"gputrace": given})) is None
 
@@ -200,17 +200,17 @@ def test_a_request_prepared_outside_has_parameters_of_its_own(vllm: Any) -> None
 
 
 def test_the_mark_of_a_server_goes_on_to_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    vllm_stamps.prepare()
-    first = os.environ[vllm_stamps.MARK_VARIABLE]
+    serving_stamps.prepare()
+    first = os.environ[serving_stamps.MARK_VARIABLE]
     assert len(first) == 32
-    vllm_stamps.prepare()
-    assert os.environ[vllm_stamps.MARK_VARIABLE] == first
+    serving_stamps.prepare()
+    assert os.environ[serving_stamps.MARK_VARIABLE] == first
     marks = set()
     for key in ("a" * 32, "a" * 32, "b" * 32):
-        monkeypatch.setenv(vllm_stamps.MARK_VARIABLE, "")
+        monkeypatch.setenv(serving_stamps.MARK_VARIABLE, "")
         monkeypatch.setenv("GPUTRACE_BAGGAGE_KEY", key)
-        vllm_stamps.prepare()
-        marks.add(os.environ[vllm_stamps.MARK_VARIABLE])
+        serving_stamps.prepare()
+        marks.add(os.environ[serving_stamps.MARK_VARIABLE])
     # Machines that share the key believe each other, and the key itself is told to nobody.
     assert len(marks) == 2
     assert not marks & {"a" * 32, "b" * 32}

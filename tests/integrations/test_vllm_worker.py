@@ -12,11 +12,12 @@ import pytest
 import gputrace
 from gputrace import catalogue, faults
 from gputrace.integrations import (
+    serving_stamps,
+    serving_steps,
     vllm as integration,
     vllm_members,
     vllm_requests,
     vllm_scheduler,
-    vllm_stamps,
     vllm_worker,
 )
 from tests.integrations import vllm_stand_in
@@ -31,8 +32,8 @@ TRACE = f"00-{TRACE_ID:032x}-b7ad6b7169203331-01"
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(vllm_stamps.MARK_VARIABLE, "m" * 32)
-    monkeypatch.setattr(vllm_worker, "_configure", lambda: None)
+    monkeypatch.setenv(serving_stamps.MARK_VARIABLE, "m" * 32)
+    monkeypatch.setattr(serving_steps, "configure", lambda: None)
     # It exports for real, when it pleases.
     monkeypatch.setattr(vllm_worker, "Exports", lambda: SimpleNamespace(worked=lambda: None))
     faults.reset()

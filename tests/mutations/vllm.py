@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from mutations import Mutation
 
+COMMON = "integrations/serving_stamps.py"
 STAMPS = "integrations/vllm_stamps.py"
 MEMBERS = "integrations/vllm_members.py"
 WORKER = "integrations/vllm_worker.py"
-REQUESTS = "integrations/vllm_requests.py"
 SCHEDULER = "integrations/vllm_scheduler.py"
-MIDDLEWARE = "integrations/vllm_middleware.py"
+MIDDLEWARE = "integrations/serving_middleware.py"
+CONTAINERS = "integrations/serving_requests.py"
+OPEN_STEP = "integrations/serving_steps.py"
 REGISTERED = "integrations/vllm.py"
 RULE = "tests/integrations/test_vllm_members.py::"
 STEPS = "tests/integrations/test_vllm_worker.py::"
@@ -19,20 +21,20 @@ MUTATIONS = [
     Mutation(
         "vllm: a client's own value stays",
         STAMPS,
-        "{**(getattr(params, carrier) or {}), KEY: _outgoing()}",
-        "{KEY: _outgoing(), **(getattr(params, carrier) or {})}",
+        "{**given, serving_stamps.KEY: serving_stamps.outgoing()}",
+        "{serving_stamps.KEY: serving_stamps.outgoing(), **given}",
         PLUGGED + "test_what_a_client_wrote_is_always_taken_away",
     ),
     Mutation(
         "vllm: a worker believes a stamp without a mark",
-        STAMPS,
+        COMMON,
         "    return bool(expected) and isinstance(mark, str) and hmac.compare_digest(mark, expected)",
         "    return True",
         PLUGGED + "test_a_worker_believes_no_client_that_came_past_the_front_end",
     ),
     Mutation(
         "vllm: an empty mark is one",
-        STAMPS,
+        COMMON,
         "    return bool(expected) and isinstance(mark, str)",
         "    return isinstance(mark, str)",
         PLUGGED + "test_without_a_mark_nothing_is_believed",
@@ -96,13 +98,13 @@ MUTATIONS = [
     Mutation(
         "vllm: every rank counts",
         WORKER,
-        "        self._counted = wrapper.rpc_rank == 0",
-        "        self._counted = True",
+        "        counted = wrapper.rpc_rank == 0",
+        "        counted = True",
         STEPS + "test_only_one_rank_counts_and_all_charge",
     ),
     Mutation(
         "vllm: steps get spans",
-        WORKER,
+        OPEN_STEP,
         "counted=self._counted, span=False\n",
         "counted=self._counted, span=True\n",
         STEPS + "test_its_span_is_a_child_of_the_trace_that_it_came_with",
@@ -123,35 +125,35 @@ MUTATIONS = [
     ),
     Mutation(
         "vllm: a step that raises is left open",
-        WORKER,
-        "        _end(steps, error)\n        raise\n",
+        OPEN_STEP,
+        "        end(steps, error)\n        raise\n",
         "        raise\n",
         STEPS + "test_a_step_that_raises_is_charged_and_failed",
     ),
     Mutation(
         "vllm: an abort is a good end",
-        REQUESTS,
-        "        if how is None or how.status is None:",
+        CONTAINERS,
+        "        if status is None:",
         "        if True:",
         STEPS + "test_a_request_is_told_with_its_status_and_all_its_steps",
     ),
     Mutation(
         "vllm: a request begins a trace of its own",
-        REQUESTS,
+        CONTAINERS,
         "        if stamp.trace:",
         "        if False:",
         STEPS + "test_its_span_is_a_child_of_the_trace_that_it_came_with",
     ),
     Mutation(
         "vllm: requests without a stamp are not counted",
-        REQUESTS,
-        "                faults.unmeasured(UNSTAMPED)",
+        CONTAINERS,
+        "                faults.unmeasured(self._unstamped)",
         "                pass",
         STEPS + "test_a_request_without_a_stamp_is_nobodys_and_counted",
     ),
     Mutation(
         "vllm: the adapter is not told",
-        REQUESTS,
+        CONTAINERS,
         "    return gputrace.member(variant=variant)",
         "    return gputrace.member()",
         STEPS + "test_the_adapter_is_the_variant",

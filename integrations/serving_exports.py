@@ -1,7 +1,7 @@
-"""Exports what a worker of vLLM has done whenever it pauses: vLLM kills its workers when it stops.
+"""Exports what a worker of a model server has done whenever it pauses: servers kill their workers.
 
-Unless ``--shutdown-timeout`` gives them time, no exit hook runs. What is lost all the same, in the middle of
-work, is at most what was done since the last export, and is counted by the publisher of the node.
+No exit hook runs then. What is lost all the same, in the middle of work, is at most what was done since the
+last export, and is counted by the publisher of the node.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gputrace import faults
 #: Work that pauses for so long is exported, s; and for so long after that nothing is.
 QUIET_S = 0.25
 
-_EXPORTING = faults.contained("export what a worker of vLLM has done")
+_EXPORTING = faults.contained("export what a worker of a model server has done")
 
 
 class Exports:
@@ -23,7 +23,7 @@ class Exports:
 
     def __init__(self) -> None:
         self._worked = threading.Event()
-        threading.Thread(target=self._run, name="gputrace-vllm", daemon=True).start()
+        threading.Thread(target=self._run, name="gputrace-serving", daemon=True).start()
 
     def worked(self) -> None:
         """Take note that there is something to export."""

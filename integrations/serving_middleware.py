@@ -1,4 +1,4 @@
-"""The middleware of vLLM's API server: requests are billed to what their trusted baggage says."""
+"""The middleware of a model server's API: requests are billed to what their trusted baggage says."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gputrace import baggage, faults
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
 
-_ENTERING = faults.contained("read the headers of a request of vLLM")
+_ENTERING = faults.contained("read the headers of a request of a model server")
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 _propagator = TraceContextTextMapPropagator()
 
 
 class Middleware:
-    """Bills what a request makes the engine do, for ``--middleware gputrace.integrations.vllm.Middleware``.
+    """Bills what a request makes the engine do, for vLLM's ``--middleware`` and SGLang's application.
 
     It opens no container: that of a request of the engine is the worker's.
 
@@ -46,7 +46,7 @@ class Middleware:
 def _enter(stack: ExitStack, scope: MutableMapping[str, Any]) -> None:
     headers = scope.get("headers", ())
     if not trace_api.get_current_span().get_span_context().is_valid:
-        # Nobody else has read it: without an instrumentation of vLLM's own server.
+        # Nobody else has read it: without an instrumentation of the server's own.
         names = {name.encode(): name for name in _TRACE_HEADERS}
         carrier = {
             names[name.lower()]: value.decode("latin-1") for name, value in headers if name.lower() in names
