@@ -276,7 +276,9 @@ class BatchBlock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        calls.leave(self._calls.left(), error, block=True)
+        call = self._calls.left()
+        if call is not None:
+            calls.leave(call, error, block=True)
 
     async def __aenter__(self) -> Call:
         return self.__enter__()
@@ -348,7 +350,7 @@ def members_and_weights(
     members: Iterable[Member | Request | None], weights: Iterable[float] | None
 ) -> tuple[list[Member], list[Fraction]]:
     """Return members and weights as they can be used; whatever is wrong is said once."""
-    read = [as_member(one) for one in members] or [_NOBODY]
+    read = as_members(members) or [_NOBODY]
     equal = [Fraction(1)] * len(read)
     if weights is None:
         return read, equal
@@ -366,6 +368,17 @@ def members_and_weights(
             len(read),
         )
     return read, equal
+
+
+_ITERATING = faults.tolerated("the members given to a batch or step")
+
+
+def as_members(given: Iterable[Member | Request | None]) -> list[Member]:
+    """Return what a batch was given as members; nobody where that cannot be read, which is said once."""
+    with _ITERATING:
+        # On the thread that launches the work of the device: nearly all are members.
+        return [one if one.__class__ is Member else as_member(one) for one in given]
+    return [_NOBODY]
 
 
 def as_member(given: Member | Request | None) -> Member:

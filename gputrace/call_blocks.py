@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gputrace import faults
 from gputrace.attribution import current_scope
 
 if TYPE_CHECKING:
@@ -22,8 +23,18 @@ class OpenCalls:
         """Keep a call until its task leaves the block."""
         self._calls.append(call)
 
-    def left(self) -> Call:
-        """Return the call that this task has entered, the last one where that cannot be told."""
+    def left(self) -> Call | None:
+        """Return the call that this task has entered, the last one where that cannot be told.
+
+        Returns:
+            None where nothing is open: who calls ``__exit__`` by hand has called it twice.
+        """
+        if not self._calls:
+            faults.log_once(
+                "block-left",
+                "gputrace: a block was left in which nobody is: __exit__ twice, or without __enter__",
+            )
+            return None
         last = self._calls.pop()
         current = current_scope.get()
         if not self._calls or last is current:

@@ -284,6 +284,8 @@ class StageBlock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         call = self._calls.left()
+        if call is None:
+            return
         call.staged.completed = error is None
         calls.leave(call, error, block=True)
 
@@ -344,6 +346,8 @@ class CascadeBlock(request):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         call = self._calls.left()
+        if call is None:
+            return
         try:
             if call.closed:
                 call_closing.retire(call)

@@ -194,6 +194,8 @@ class request:  # noqa: N801 - used like a function
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         call = self._calls.left()
+        if call is None:
+            return
         if call.closed:
             call_closing.retire(call)
         else:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from gputrace import catalogue, faults
 from gputrace.attribution import Attribution, tolerated_fields
-from gputrace.batching import Batch, BatchBlock, Member, as_member, site_of_batches
+from gputrace.batching import Batch, BatchBlock, Member, as_members, site_of_batches
 from gputrace.call_blocks import OpenCalls
 from gputrace.call_site import HOLD_CALL
 from gputrace.steps_weights import NO_PRICES
-from gputrace.steps_work import checked, covariates, summed, whole_weights
+from gputrace.steps_work import WorkError, checked, covariates, summed, whole_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,13 +66,11 @@ class StepBatch(Batch):
         if self._given_work is None:
             return
         given, self._given_work = self._given_work, None
-        work = checked(given, self.size)
-        if work is None:
+        try:
+            work = checked(given, self.size)
+        except WorkError as error:
             faults.log_once(
-                "step-work",
-                "gputrace.step: work must be as many gputrace.Work as the members (%d), of whole numbers "
-                "that are not negative; the members of this step count alike",
-                self.size,
+                f"step-work-{error.kind}", "gputrace.step: %s; the members of such a step count alike", error
             )
             return
         self.work = work
@@ -153,8 +151,7 @@ class step(BatchBlock):  # noqa: N801 - used like a function
     ) -> None:
         fields = tolerated_fields({"model": model, "variant": variant, "stage": stage}, "step")
         self._site = site_of_batches(operation, fields, hold, devices, streams, attributes, span=span)
-        # On the thread that launches the work of the device: nearly all are members.
-        self._members = [one if one.__class__ is Member else as_member(one) for one in members]
+        self._members = as_members(members)
         self._work = _read(work) if self._members else None
         self._counted = counted
         self._calls = OpenCalls()

@@ -60,29 +60,49 @@ def covariates(work: Work, members: int) -> Vector:
 _MOST = 1 << 40
 
 
-def checked(work: Sequence[object], members: int) -> list[Work] | None:
-    """Return the work of each member, None where it is none that could be done.
+class WorkError(ValueError):
+    """Work that nobody can have done.
+
+    Args:
+        kind: What is wrong, in a word: each is told once.
+        message: What is wrong, and where.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def checked(work: Sequence[object], members: int) -> list[Work]:
+    """Return the work of each member.
 
     Args:
         work: What was given.
         members: How many the step serves.
+
+    Raises:
+        WorkError: It is none that could be done.
     """
-    read = [_read(one) for one in work]
-    known = [one for one in read if one is not None]
-    return known if len(known) == len(read) == members else None
+    if len(work) != members:
+        raise WorkError("number", f"there are {members} members and work for {len(work)}")
+    return [_read(one, at) for at, one in enumerate(work)]
 
 
-def _read(one: object) -> Work | None:
+def _read(one: object, at: int) -> Work:
     if not isinstance(one, Work):
-        return None
+        raise WorkError("type", f"work[{at}] is a {type(one).__name__}, not a gputrace.Work")
     read = one
     if not _INTEGERS.issuperset(map(type, one)):
         try:
             # What counts tokens elsewhere may be a number of NumPy's.
             read = Work(*map(operator.index, one))
         except TypeError:
-            return None
-    return read if min(read) >= 0 and max(read) < _MOST and read.recomputed <= read.prefill else None
+            raise WorkError("integers", f"work[{at}] is {one}: tokens are whole numbers") from None
+    if min(read) < 0 or max(read) >= _MOST:
+        raise WorkError("range", f"work[{at}] is {one}: tokens are not negative, and less than 2**40")
+    if read.recomputed > read.prefill:
+        raise WorkError("recomputed", f"work[{at}] is {one}: recomputed tokens are a part of prefill")
+    return read
 
 
 _INTEGERS = frozenset({int})

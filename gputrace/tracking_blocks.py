@@ -88,7 +88,9 @@ class span:  # noqa: N801 - used like a function
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        calls.leave(self._calls.left(), error, block=True)
+        call = self._calls.left()
+        if call is not None:
+            calls.leave(call, error, block=True)
 
 
 def _block_site(operation: str, given: Mapping[str, Any], options: Mapping[str, Any]) -> calls.Site:

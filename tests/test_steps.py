@@ -93,22 +93,22 @@ def test_a_step_that_is_counted_elsewhere_is_charged_and_no_more(
 
 
 @pytest.mark.parametrize(
-    "work",
+    ("work", "said"),
     [
-        [Work(prefill=5)],
-        [Work(prefill=5), Work(prefill=-1)],
-        [Work(decode=5), Work(decode=-1)],
-        [Work(prefill=5), Work(prefill=1.5)],  # type: ignore[arg-type]
-        [Work(prefill=5), Work(prefill=1 << 70)],
-        [Work(prefill=5), Work(prefill=1, recomputed=2)],
-        [Work(prefill=5), None],
-        [Work(prefill=5), 7],
-        None,
-        7,
+        ([Work(prefill=5)], "there are 2 members and work for 1"),
+        ([Work(prefill=5), Work(prefill=-1)], "work[1] is Work(prefill=-1, "),
+        ([Work(decode=5), Work(decode=-1)], "tokens are not negative"),
+        ([Work(prefill=5), Work(prefill=1.5)], "tokens are whole numbers"),  # type: ignore[arg-type]
+        ([Work(prefill=5), Work(prefill=1 << 70)], "less than 2**40"),
+        ([Work(prefill=5), Work(prefill=1, recomputed=2)], "recomputed tokens are a part of prefill"),
+        ([Work(prefill=5), None], "work[1] is a NoneType, not a gputrace.Work"),
+        ([Work(prefill=5), 7], "work[1] is a int, not a gputrace.Work"),
+        (None, "there are 2 members and work for 0"),
+        (7, "there are 2 members and work for 0"),
     ],
 )
 def test_wrong_work_is_said_once_and_counts_alike(
-    recorder: Recorder, clock: VirtualClock, caplog: pytest.LogCaptureFixture, work: Any
+    recorder: Recorder, clock: VirtualClock, caplog: pytest.LogCaptureFixture, work: Any, said: str
 ) -> None:
     faults.reset()
     one, two = member("a"), member("b")
@@ -116,9 +116,29 @@ def test_wrong_work_is_said_once_and_counts_alike(
         with gputrace.step([one, two], work):
             clock.advance(10)
     assert charged_ns(recorder) == {"a": 10, "b": 10}
-    told = [record.getMessage() for record in caplog.records if "must be as many" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if said in record.getMessage()]
     assert len(told) == 1
-    assert "(2)" in told[0]
+    assert told[0].startswith("gputrace.step: ")
+
+
+def test_each_kind_of_wrong_work_is_said(
+    recorder: Recorder, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    faults.reset()
+    for wrong in (Work(prefill=-1), Work(recomputed=1), Work(prefill=-2)):
+        with gputrace.step([member("a")], [wrong]):
+            clock.advance(10)
+    assert charged_ns(recorder) == {"a": 30}
+    assert len([one for one in caplog.records if "gputrace.step: " in one.getMessage()]) == 2
+
+
+@pytest.mark.parametrize("members", [None, 7, [3]])
+def test_members_that_are_none_are_nobody(recorder: Recorder, clock: VirtualClock, members: Any) -> None:
+    with gputrace.step(members, [Work(decode=1)]):
+        clock.advance(10)
+    with gputrace.batch(members):
+        clock.advance(5)
+    assert charged_ns(recorder) == {"__none__": 15}
 
 
 def test_work_that_cannot_be_read_reaches_nobody(recorder: Recorder, clock: VirtualClock) -> None:
