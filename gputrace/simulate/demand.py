@@ -144,7 +144,7 @@ def served_tokens(one: Asked) -> tuple[int, int, int]:
 
 
 def longest_s(one: Asked, second: float) -> float:
-    """Return how long a request computes at most, its audit included, s; in a model server if served alone."""
+    """Return how long a request computes at most, its audit included, s; where it is served, alone."""
     return _most(one) * second + _SHORTEST_S * _LONGEST_PART
 
 
@@ -214,9 +214,7 @@ class _Moments:
         busy: How busy each is.
     """
 
-    def __init__(
-        self, plan: Plan, dice: random.Random, cells: Sequence[int], busy: Sequence[float]
-    ) -> None:
+    def __init__(self, plan: Plan, dice: random.Random, cells: Sequence[int], busy: Sequence[float]) -> None:
         number = max(1, round(plan.requests / plan.processes * _served_share(plan) / _TOGETHER))
         cell_ns = plan.span_s * NS_PER_S / len(cells)
         begun = dice.choices(cells, busy, k=number)

@@ -44,7 +44,7 @@ class History:
     range_s: tuple[int, int]
 
     def cost_by_feature(self) -> dict[str, float]:
-        """What the report charges each feature; steps of several are counted as nobody's, and cost nothing."""
+        """What the report charges each feature; what is shared by several is charged to them."""
         return {row["feature"]: row["cost"] for row in self.report["rows"] if row["cost"]}
 
 
