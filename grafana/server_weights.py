@@ -147,8 +147,8 @@ def _weights() -> Panel:
         "Weights",
         "How long one of each takes, as learnt: `fixed` is a step itself, `prefill` a prompt token, "
         "`decode` a token beyond, `context` a token that those read, `pairs` a thousand pairs of a prompt "
-        "token and what it attends to. Without `±` it cannot be told from the others; what has no row takes no "
-        "time that could be seen. Of the process with the most steps.",
+        "token and what it attends to. Without `±` it cannot be told from the others; without a row "
+        "it takes no time that could be seen. Of the process with the most steps.",
         columns,
         sort="Takes",
         hidden=("hw_type",),

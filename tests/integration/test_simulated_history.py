@@ -44,10 +44,12 @@ def test_its_sums_are_those_of_the_files(
         return {labels[label]: value for labels, value in rows}
 
     charged = by(FEATURE, catalogue.FEATURE_TIME)
-    assert charged == pytest.approx({row["feature"]: row["charged_s"] for row in report["rows"]}, rel=1e-9)
+    # Calls that several features share are in a row of their own, and are charged to them.
+    rows = [row for row in report["rows"] if row["feature"] != catalogue.SHARED]
+    assert charged == pytest.approx({row["feature"]: row["charged_s"] for row in rows}, rel=1e-9)
     assert served_as_one(charged) == pytest.approx(served_as_one(truth.feature_s), rel=1e-5)
     assert by(FEATURE, catalogue.FEATURE_COST) == pytest.approx(
-        {row["feature"]: row["cost"] for row in report["rows"]}, rel=1e-9
+        {row["feature"]: row["cost"] for row in rows}, rel=1e-9
     )
     states = by(STATE, catalogue.DEVICE_TIME)
     assert states == pytest.approx(
