@@ -32,8 +32,8 @@ HOURS = Unit("suffix: h", 1)
 # Of steps, of which there may be minutes or months.
 STEP_HOURS = Unit("suffix: h")
 SHARE = Unit("percentunit", 1)
-# Errors of shares, mostly below a thousandth.
-SHARE_ERROR = Unit("percentunit", 2)
+# Errors of shares, mostly below a thousandth: Grafana finds the digits.
+SHARE_ERROR = Unit("percentunit")
 COUNT = Unit("short")
 WHOLE = Unit("locale", 0)
 PER_SECOND = Unit("suffix:/s")

@@ -174,9 +174,9 @@ def test_model_servers_and_their_tenants(serve: Serve, renderer: Path, pictures:
     folder = pictures / "tenants"
     folder.mkdir(exist_ok=True)
     with serve() as (server, data):
-        asked = {"gpus": 2, "step_s": 60, "requests": 2_500, "tenants": True}
-        truth = play(server, data, 6 * HOUR_S, **asked).truth
-        range_s = START_S, START_S + 6 * HOUR_S
+        asked = {"gpus": 2, "step_s": 60, "requests": 6_000, "tenants": True}
+        truth = play(server, data, DAY_S, **asked).truth
+        range_s = START_S, START_S + DAY_S
         board = draw(renderer, server.url, BOARDS["gputrace-servers"], range_s, folder)
     assert board.without_data() == set()
     hours = sum(truth.step_s.values()) / HOUR_S
