@@ -31,7 +31,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Played:
     """Enough steps to learn from; without the features that come behind those that are served."""
     incidents = frozenset({"failures", "loss"})
     plan = replace(
-        SHORT, requests=1_200, features=5, incidents=incidents, tenants=True, traced_requests=1, step_s=60
+        SHORT, requests=1_200, features=5, incidents=incidents, tenants=True, traced_requests=1, step_s=300
     )
     folder = tmp_path_factory.mktemp("served") / "data"
     return Played(plan, folder, simulate(plan, Outputs(folder)))
