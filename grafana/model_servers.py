@@ -24,12 +24,13 @@ from gputrace.grafana.tables import Column, table
 from gputrace.grafana.units import (
     COUNT,
     FOR_MONEY,
-    HOURS,
     KIND_COLOURS,
     MONEY,
     PER_SECOND,
     PHASE_COLOURS,
     SHARE,
+    SHARE_ERROR,
+    STEP_HOURS,
     WHOLE,
 )
 
@@ -40,6 +41,8 @@ _MODEL, _FEATURE = (catalogue.MODEL,), (catalogue.FEATURE,)
 _PHASE, _REGIME = (catalogue.STEP_PHASE,), (catalogue.STEP_REGIME,)
 _PREFILL = match(catalogue.STEP_PHASE, "prefill")
 _KNOWN = match(catalogue.STEP_PHASE, "prefill|decode", "=~")
+#: With a legend of four lines, none of which is to be looked for.
+_FOUR_LINES = 12
 _TIME = SCOPE.total(recorded.STEP_TIME)
 _TOKENS = SCOPE.total(recorded.STEP_TOKENS, COMPUTED)
 
@@ -56,7 +59,7 @@ def _hours() -> tuple[Panel, ...]:
             "Each step's own time, split over the sequences in it: never the sum of what requests "
             "waited.",
             f"{_TIME} / 3600",
-            HOURS,
+            STEP_HOURS,
             nothing=NO_STEPS,
         ),
         stat(
@@ -140,7 +143,7 @@ def _over_time() -> tuple[Panel, ...]:
                 "{{gputrace_model}}",
                 instant=True,
             ),
-            HOURS,
+            STEP_HOURS,
             nothing=NO_STEPS,
         ),
     )
@@ -155,9 +158,9 @@ def _features() -> Panel:
     columns = (
         Column("Feature", label="gputrace_feature", link=link),
         Column("Model", label="gputrace_model"),
-        Column("Device hours", f"{time} / 3600", unit=HOURS, bar=True, width=150),
+        Column("Device hours", f"{time} / 3600", unit=STEP_HOURS, bar=True, width=150),
         Column("Of its model", of_model(time), unit=SHARE),
-        Column("±", error, unit=SHARE),
+        Column("±", error, unit=SHARE_ERROR),
         Column("Money", money(recorded.STEP_TIME, per=row), unit=MONEY),
         Column(
             "On prompts", ratio(SCOPE.total(recorded.STEP_TIME, _PREFILL, per=row), f"({time})"), unit=SHARE
@@ -185,7 +188,7 @@ def _tenants() -> Panel:
     columns = (
         Column("Tenant", label="gputrace_tenant"),
         Column("Feature", label="gputrace_feature"),
-        Column("Device hours", f"topk(20, {time}) / 3600", unit=HOURS, bar=True, width=170),
+        Column("Device hours", f"topk(20, {time}) / 3600", unit=STEP_HOURS, bar=True, width=170),
         Column("Tokens", tokens, unit=WHOLE),
         Column("On prompts", ratio(on_prompts, time), unit=SHARE),
     )
@@ -239,6 +242,7 @@ def _speeds() -> tuple[Panel, ...]:
             [Query(SERVERS.now(recorded.STEPS, per=_REGIME), "{{gputrace_step_regime}} prompt tokens")],
             PER_SECOND,
             width=8,
+            height=_FOUR_LINES,
             stacked=True,
             nothing=NO_STEPS,
         ),
@@ -249,6 +253,7 @@ def _speeds() -> tuple[Panel, ...]:
             [Query(kinds, "{{gputrace_step_kind}}")],
             PER_SECOND,
             width=8,
+            height=_FOUR_LINES,
             colours=KIND_COLOURS,
             nothing=NO_STEPS,
         ),
@@ -265,6 +270,7 @@ def _efficiency() -> Panel:
         [Query(ratio(tokens, time), "{{gputrace_model}}")],
         PER_SECOND,
         width=8,
+        height=_FOUR_LINES,
         nothing=NO_STEPS,
     )
 

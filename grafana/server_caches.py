@@ -10,7 +10,7 @@ from gputrace.grafana.board import Row, feature_link
 from gputrace.grafana.panels import Query, lines, stat
 from gputrace.grafana.promql import match, ratio
 from gputrace.grafana.server_queries import NO_PRICE, NO_STEPS, SCOPE, money
-from gputrace.grafana.units import COUNT, HOURS, KIND_COLOURS, MONEY, PER_SECOND, SHARE
+from gputrace.grafana.units import COUNT, KIND_COLOURS, MONEY, PER_SECOND, SHARE, STEP_HOURS
 
 if TYPE_CHECKING:
     from gputrace.grafana.panels import Panel
@@ -45,7 +45,7 @@ def _cached() -> tuple[Panel, ...]:
             "How many device hours cached tokens would have taken, by the weights that split their steps: "
             "an estimate. It is no part of what is charged.",
             f"{SCOPE.total(recorded.STEP_CACHED_TIME)} / 3600",
-            HOURS,
+            STEP_HOURS,
             nothing=_NOT_CACHED,
         ),
         stat(
@@ -77,7 +77,7 @@ def _recomputed() -> tuple[Panel, ...]:
             "How many device hours they took. It is charged to the requests that had to make room, not to "
             "those that they made room for.",
             f"{SCOPE.total(recorded.STEP_RECOMPUTED_TIME)} / 3600",
-            HOURS,
+            STEP_HOURS,
             nothing=_NOT_TWICE,
         ),
         stat(

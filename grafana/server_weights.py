@@ -12,7 +12,7 @@ from gputrace.grafana.promql import by, match, ratio
 from gputrace.grafana.server_queries import NO_STEPS, SCOPE, SERVERS
 from gputrace.grafana.sources import INSTANCE, JOB, labels
 from gputrace.grafana.tables import Column, table
-from gputrace.grafana.units import RESIDUAL_STEPS, SECONDS, SHARE, SHARE_ERROR_STEPS, WHOLE
+from gputrace.grafana.units import RESIDUAL_STEPS, SECONDS, SHARE, SHARE_ERROR, SHARE_ERROR_STEPS, WHOLE
 
 if TYPE_CHECKING:
     from gputrace.catalogue import Metric
@@ -77,7 +77,7 @@ def _trust() -> tuple[Panel, ...]:
             "Standard error of the share of the feature that is known worst now. From 2.5 points on, do not "
             "bill by it alone: let the server take more steps, of more than one feature.",
             f"max ({SCOPE.select(catalogue.STEP_SHARE_ERROR)})",
-            SHARE,
+            SHARE_ERROR,
             steps=SHARE_ERROR_STEPS,
             nothing=_NOTHING_LEARNT,
             width=6,
@@ -106,7 +106,7 @@ def _over_time() -> tuple[Panel, ...]:
             "that knows it worst. It falls with steps, and stays where two kinds of work always come "
             "together.",
             [Query(error, "{{gputrace_feature}}")],
-            SHARE,
+            SHARE_ERROR,
             nothing=_NOTHING_LEARNT,
             links=feature_link(),
         ),
@@ -124,34 +124,35 @@ def _over_time() -> tuple[Panel, ...]:
 
 def _names() -> tuple[Column, ...]:
     return (
-        Column("Model", label="gputrace_model", width=95),
-        Column("Service", label="job", width=75),
-        Column("Device", label="hw_name", width=135),
-        Column("Prompt tokens", label="gputrace_step_regime", width=110),
+        Column("Model", label="gputrace_model"),
+        Column("Service", label="job"),
+        Column("Device", label="hw_name"),
+        Column("Prompt tokens", label="gputrace_step_regime"),
     )
 
 
 def _weights() -> Panel:
     per = (*_REGIME, catalogue.STEP_COEFFICIENT)
-    value, error = learnt(catalogue.STEP_WEIGHT, *per), learnt(catalogue.STEP_WEIGHT_ERROR, *per)
+    # What a kind of steps never does takes no time in it: 0 would say that it is free.
+    value = f"{learnt(catalogue.STEP_WEIGHT, *per)} > 0"
+    error = learnt(catalogue.STEP_WEIGHT_ERROR, *per)
     columns = (
         *_names(),
-        Column("One", label="gputrace_step_coefficient", width=80),
+        Column("One", label="gputrace_step_coefficient"),
         Column("Takes", value, unit=SECONDS),
         Column("±", error, unit=SECONDS),
-        Column("± of it", ratio(error, value), unit=SHARE),
+        Column("± of it", ratio(error, learnt(catalogue.STEP_WEIGHT, *per)), unit=SHARE),
     )
     return table(
         "Weights",
         "How long one of each takes, as learnt: `fixed` is a step itself, `prefill` a prompt token, "
         "`decode` a token beyond, `context` a token that those read, `pairs` a thousand pairs of a prompt "
-        "token and what it attends to. Without `±` it cannot be told from the others. Of the process with "
-        "the most steps.",
+        "token and what it attends to. Without `±` it cannot be told from the others; without a row "
+        "it takes no time that could be seen. Of the process with the most steps.",
         columns,
         sort="Takes",
         hidden=("hw_type",),
-        width=14,
-        height=10,
+        height=12,
         nothing=_NOTHING_LEARNT,
     )
 
@@ -159,15 +160,14 @@ def _weights() -> Panel:
 def _fits() -> Panel:
     columns = (
         *_names(),
-        Column("Steps", learnt(catalogue.STEP_WEIGHT_STEPS, *_REGIME), unit=WHOLE, width=70),
+        Column("Steps", learnt(catalogue.STEP_WEIGHT_STEPS, *_REGIME), unit=WHOLE),
         Column(
             "Residual",
             learnt(catalogue.STEP_WEIGHT_RESIDUAL, *_REGIME),
             unit=SHARE,
             steps=RESIDUAL_STEPS,
-            width=85,
         ),
-        Column("Version", learnt(catalogue.STEP_WEIGHT_VERSION, *_REGIME), unit=WHOLE, width=75),
+        Column("Version", learnt(catalogue.STEP_WEIGHT_VERSION, *_REGIME), unit=WHOLE),
     )
     return table(
         "What they are learnt from",
@@ -177,7 +177,6 @@ def _fits() -> Panel:
         columns,
         sort="Steps",
         hidden=("hw_type",),
-        width=10,
-        height=10,
+        height=8,
         nothing=_NOTHING_LEARNT,
     )

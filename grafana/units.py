@@ -29,7 +29,11 @@ SMALL_MONEY = Unit("locale", 4)
 FOR_MONEY = Unit("short", 2)
 SECONDS = Unit("s")
 HOURS = Unit("suffix: h", 1)
+# Of steps, of which there may be minutes or months.
+STEP_HOURS = Unit("suffix: h")
 SHARE = Unit("percentunit", 1)
+# Errors of shares, mostly below a thousandth: Grafana finds the digits.
+SHARE_ERROR = Unit("percentunit")
 COUNT = Unit("short")
 WHOLE = Unit("locale", 0)
 PER_SECOND = Unit("suffix:/s")

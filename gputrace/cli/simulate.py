@@ -48,7 +48,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="processes, each on a node of its own (default: 2)",
     )
-    parser.add_argument("--features", type=int, default=6, metavar="N", help="product features (default: 6)")
+    parser.add_argument("--features", type=int, default=7, metavar="N", help="product features (default: 7)")
     parser.add_argument(
         "--step", type=int, default=15, metavar="S", help="seconds between two exports (default: 15)"
     )

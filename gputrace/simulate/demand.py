@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gputrace.simulate import model_server
 from gputrace.simulate.features import TENANTS, features
 from gputrace.simulate.plan import NS_PER_S, PlanError
 
@@ -32,6 +33,12 @@ _SHORTEST_S = 0.001
 _SCORED = 0.5
 #: Launches go on after the last request that is played; audits too.
 _LONGEST_PART = 8.0
+#: What a second of a model server costs, in the unit of all other work.
+_UNITS_A_SERVED_S = 33.0
+#: How much of a step's fixed part a request bears there, as others share it.
+_FIXED_BORNE = 0.25
+#: So many requests come to it together.
+_TOGETHER = 8
 
 OK, FAILS, CANCELLED = "ok", "error", "cancelled"
 
@@ -46,6 +53,7 @@ class Asked:
         tenant: For which customer.
         input_tokens: How much is read.
         output_tokens: How much is written.
+        cached_tokens: How much of what is read a model server has in its prefix cache.
         size: How much that is, 1 on average.
         fate: How it ends.
         confidence: Of the light answer.
@@ -60,6 +68,7 @@ class Asked:
     tenant: str
     input_tokens: int
     output_tokens: int
+    cached_tokens: int
     size: float
     fate: str
     confidence: float
@@ -116,13 +125,33 @@ def draw(plan: Plan, process: int) -> Demand:
     return Demand(tuple(asked), seconds / whole if whole else 0.0)
 
 
+def served_second(second: float) -> float:
+    """Return how long the simulation takes over a second of a model server.
+
+    Args:
+        second: How many seconds a unit of cost takes.
+    """
+    return _UNITS_A_SERVED_S * second
+
+
+def served_tokens(one: Asked) -> tuple[int, int, int]:
+    """Return what a model server has of a request: prompt, what of it is cached, and answer, in tokens.
+
+    One that fails, or whose client goes, ends half-way.
+    """
+    answer = one.output_tokens if one.fate == OK else one.output_tokens // 2
+    return one.input_tokens, one.cached_tokens, answer
+
+
 def longest_s(one: Asked, second: float) -> float:
-    """Return how long a request computes at most, its audit included, s."""
+    """Return how long a request computes at most, its audit included, s; where it is served, alone."""
     return _most(one) * second + _SHORTEST_S * _LONGEST_PART
 
 
 def _most(one: Asked) -> float:
     kind = one.feature.kind
+    if kind.served is not None:
+        return _UNITS_A_SERVED_S * model_server.alone_s(*served_tokens(one))
     ladder = 0.0 if kind.ladder is None else kind.ladder.light.cost + kind.ladder.heavy.cost
     return one.size * (sum(work.cost for work in kind.works) + ladder)
 
@@ -130,6 +159,8 @@ def _most(one: Asked) -> float:
 def _cost(one: Asked) -> float:
     """Return what a request costs, without an audit."""
     kind, ladder = one.feature.kind, one.feature.kind.ladder
+    if kind.served is not None:
+        return _UNITS_A_SERVED_S * model_server.alone_s(*served_tokens(one), fixed=_FIXED_BORNE)
     cost = sum(work.cost for work in kind.works)
     if ladder is not None:
         cost += ladder.light.cost
@@ -159,15 +190,48 @@ def _arrivals(plan: Plan, dice: random.Random) -> list[Arrival]:
         ]
         demanded.append((feature, weights, sum(weights)))
     whole = sum(total for _, _, total in demanded)
+    moments = _Moments(plan, dice, cells, busy)
     found: list[Arrival] = []
     for feature, weights, total in demanded:
         share = plan.requests / plan.processes * total / whole / feature.kind.batched
+        served = feature.kind.served
+        longer, wordier = (1.0, 1.0) if served is None else (served.reads, served.writes)
         for begin_ns in dice.choices(cells, weights, k=max(1, round(share))):
-            at_ns = begin_ns + int(dice.random() * cell_ns)
-            read = 1 + int(dice.lognormvariate(6.2, 0.9))
-            written = 1 + int(dice.lognormvariate(4.8, 0.7))
+            at_ns = begin_ns + int(dice.random() * cell_ns) if served is None else moments.draw()
+            read = 1 + int(dice.lognormvariate(6.2, 0.9) * longer)
+            written = 1 + int(dice.lognormvariate(4.8, 0.7) * wordier)
             found.append((at_ns, read, written, feature))
     return found
+
+
+class _Moments:
+    """When a model server is asked: requests come some at a time, as people work, and meet in its steps.
+
+    Args:
+        plan: What is simulated.
+        dice: Draws them.
+        cells: When the parts of the time begin, Unix time in ns.
+        busy: How busy each is.
+    """
+
+    def __init__(self, plan: Plan, dice: random.Random, cells: Sequence[int], busy: Sequence[float]) -> None:
+        number = max(1, round(plan.requests / plan.processes * _served_share(plan) / _TOGETHER))
+        cell_ns = plan.span_s * NS_PER_S / len(cells)
+        begun = dice.choices(cells, busy, k=number)
+        self._bursts = [begin_ns + int(dice.random() * cell_ns) for begin_ns in begun]
+        self._apart_ns = plan.span_s * plan.load * plan.gpus / plan.requests * NS_PER_S
+        self._dice = dice
+        self._last_ns = plan.end_ns - 1
+
+    def draw(self) -> int:
+        """Return when one comes, Unix time in ns."""
+        at_ns = self._dice.choice(self._bursts) + int(self._dice.random() * self._apart_ns)
+        return min(at_ns, self._last_ns)
+
+
+def _served_share(plan: Plan) -> float:
+    """Return the share of requests that a model server is asked for."""
+    return sum(one.share for one in features(plan.features) if one.kind.served is not None)
 
 
 def _traced(plan: Plan, dice: random.Random) -> list[Arrival]:
@@ -223,12 +287,14 @@ def _asked(plan: Plan, dice: random.Random, arrival: Arrival) -> Asked:
         fate = FAILS if lot < kind.errors else CANCELLED
     confidence = dice.betavariate(4.0, 1.6)
     right = _right(dice, kind.ladder, confidence)
+    cached = 0.0 if kind.served is None else dice.uniform(*kind.served.cached)
     return Asked(
         at_ns=at_ns,
         feature=feature,
         tenant=_one_of(dice, TENANTS),
         input_tokens=read,
         output_tokens=written,
+        cached_tokens=int(read * cached),
         size=min(3.0, (read + _WRITTEN * written) / 1_500),
         fate=fate,
         confidence=confidence,

@@ -48,6 +48,25 @@ class Ladder:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """What a language-model server computes for a request.
+
+    Attributes:
+        model: Model that it serves. Whatever names the same one meets in the same steps.
+        variant: Variant of the model.
+        reads: How much longer prompts are than those of other requests.
+        writes: How much longer answers are.
+        cached: Which part of a prompt the prefix cache has, from and to.
+    """
+
+    model: str
+    variant: str | None
+    reads: float
+    writes: float
+    cached: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """What a feature does.
 
@@ -57,6 +76,7 @@ class Kind:
         share: Of all requests, before any launch.
         works: Model calls of each request, in order; with a cascade, those before it.
         ladder: The cascade that answers; None where the last work does.
+        served: What a model server does instead of all that; None where there is none.
         batched: Requests that are computed together; 1 where each is alone.
         outcome: Product event that a good answer brings about.
         succeeds: How often it does.
@@ -74,6 +94,7 @@ class Kind:
     succeeds: float = 0.5
     errors: float = 0.01
     cancels: float = 0.01
+    served: Served | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +165,20 @@ KINDS = (
         "code-completion",
         "POST /completions",
         0.2,
-        (Work("complete", "coder-15b", "int8", 0.8),),
+        (),
         outcome="suggestion_accepted",
         succeeds=0.3,
         cancels=0.08,
+        served=Served("coder-15b", "int8", reads=0.6, writes=0.3, cached=(0.3, 0.8)),
+    ),
+    Kind(
+        "code-review",
+        "POST /reviews",
+        0.06,
+        (),
+        outcome="finding_fixed",
+        succeeds=0.4,
+        served=Served("coder-15b", "int8", reads=5.0, writes=1.0, cached=(0.0, 0.3)),
     ),
     Kind(
         "image-moderation",

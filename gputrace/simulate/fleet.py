@@ -135,7 +135,12 @@ class Fleet:
         waiting.give()
 
     def launch(
-        self, lane: Lane, seconds: float, owners: tuple[tuple[str, int], ...], stage: str | None = None
+        self,
+        lane: Lane,
+        seconds: float,
+        owners: tuple[tuple[str, int], ...],
+        stage: str | None = None,
+        phases: tuple[str, ...] = (),
     ) -> int:
         """Compute on a lane, behind what is on it already.
 
@@ -144,6 +149,7 @@ class Fleet:
             seconds: For how long.
             owners: Whom that is charged to, by weight.
             stage: Of which stage of a cascade it is.
+            phases: Where it is a step of a model server, what each owner is charged for.
 
         Returns:
             When it is done, Unix time in ns.
@@ -153,7 +159,7 @@ class Fleet:
         self.gpu.log.clear()
         if entry is None:
             return self.clock()
-        one = Launched(entry.start_ns, entry.end_ns, owners, stage)
+        one = Launched(entry.start_ns, entry.end_ns, owners, stage, phases)
         self.launched[lane.device].append(one)
         self._recent[lane.device].append(one)
         return entry.end_ns

@@ -63,7 +63,7 @@ class Plan:
     span_s: int = 3_600
     gpus: int = 4
     processes: int = 2
-    features: int = 6
+    features: int = 7
     step_s: int = 15
     seed: int = 1
     requests: int = _FEWEST_REQUESTS

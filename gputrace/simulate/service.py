@@ -11,6 +11,7 @@ import gputrace
 from gputrace.simulate.demand import CANCELLED, FAILS, OK, half_way_ns, longest_s
 from gputrace.simulate.plan import NS_PER_S
 from gputrace.simulate.scheduler import Signal, Until
+from gputrace.simulate.serving import ModelServer, ServerGoneError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from gputrace.cascades_policy import Policy
     from gputrace.simulate.demand import Asked, Demand
-    from gputrace.simulate.features import Ladder, Work
+    from gputrace.simulate.features import Ladder, Served, Work
     from gputrace.simulate.fleet import Fleet, Lane
     from gputrace.simulate.plan import Plan
     from gputrace.simulate.scheduler import Scheduler
@@ -68,6 +69,7 @@ class Service:
         self._second = demand.second
         self._truth = truth
         self._cascades: dict[str, gputrace.Cascade] = {}
+        self._servers: dict[str, ModelServer] = {}
         self._audited_until_ns = 0
 
     # --- one request ------------------------------------------------------------
@@ -82,6 +84,8 @@ class Service:
             self._batch(one)
         elif kind.ladder is not None:
             self._start(one, self._climb(one, kind.ladder))
+        elif kind.served is not None:
+            self._ask(one, kind.served)
         else:
             self._start(one, self._answer(one))
 
@@ -97,7 +101,7 @@ class Service:
         status = OK
         try:
             await work
-        except (ModelError, OverloadedError):
+        except (ModelError, OverloadedError, ServerGoneError):
             status = FAILS
         except asyncio.CancelledError:
             status = CANCELLED
@@ -209,12 +213,12 @@ class Service:
                 await self._run_all(one, kind.works, taken)
                 await self._stage(one, request, ladder.light, taken, "light", ends_here=one.fate != OK)
                 escalated = request.escalate(one.confidence, audit=lambda: self._audit(one, ladder, taken))
+                audited, request_id = request.audited, request.id
+                decision = "escalated" if escalated else "audited" if audited else "kept"
+                self._truth.decisions[ladder.name, decision] += 1
                 if escalated:
                     await self._stage(one, request, ladder.heavy, taken, "heavy")
                 self._units(one)
-                audited, request_id = request.audited, request.id
-            decision = "escalated" if escalated else "audited" if audited else "kept"
-            self._truth.decisions[ladder.name, decision] += 1
             self._later(lambda: self._judge(one, request_id, decision))
             # An audit begins when the answer is out, and takes the lane for as long as it runs.
             if audited:
@@ -236,6 +240,35 @@ class Service:
         with self._fleet.gpu.stream(lane.stream), gputrace.span("audit", model=heavy.model):
             seconds = heavy.cost * one.size * self._second
             self._audited_until_ns = self._fleet.launch(lane, seconds, ((one.feature.name, 1),), "audit")
+
+    # --- model servers ----------------------------------------------------------
+
+    def _ask(self, one: Asked, served: Served) -> None:
+        server = self._servers.get(served.model)
+        if server is None:
+            server = self._servers[served.model] = ModelServer(
+                served,
+                f"{self._plan.seed}/{self._process}/{served.model}",
+                self._plan,
+                self._fleet,
+                self._scheduler,
+                self._second,
+                self._truth,
+            )
+        if server.in_time(one):
+            self._start(one, self._served(one, server))
+
+    async def _served(self, one: Asked, server: ModelServer) -> None:
+        kind = one.feature.kind
+        with gputrace.request(kind.route, feature=one.feature.name, tenant=one.tenant) as request:
+            await server.answer(one)
+            if one.fate == CANCELLED:
+                raise asyncio.CancelledError
+            if one.fate == FAILS:
+                raise ModelError("the simulated model failed")
+            self._units(one)
+            request_id = request.id
+        self._later(lambda: self._outcome(one, request_id, good=True))
 
     # --- batches ----------------------------------------------------------------
 

@@ -22,12 +22,14 @@ class Launched(NamedTuple):
         end_ns: Until when.
         owners: Who is charged: features, with their weights.
         stage: Of which stage of a cascade it was, None for none.
+        phases: Where it was a step of a model server, what each owner is charged for.
     """
 
     start_ns: int
     end_ns: int
     owners: tuple[tuple[str, int], ...]
     stage: str | None
+    phases: tuple[str, ...] = ()
 
 
 @dataclass
@@ -40,6 +42,10 @@ class Truth:
         state_ns: Time by device and state.
         state_cost: Money by state.
         stage_s: Device time by stage of a cascade.
+        step_s: Of the device time, that of steps of a model server, by feature and phase: what each truly
+            took of them.
+        step_tokens: Tokens in such steps, by feature and kind.
+        steps: Such steps, by model.
         calls: Tracked model calls by feature.
         requests: Requests by feature and status.
         decisions: Requests to cascades by cascade and decision.
@@ -53,6 +59,9 @@ class Truth:
     state_ns: Counter[tuple[str, str]] = field(default_factory=Counter)
     state_cost: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     stage_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    step_s: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+    step_tokens: Counter[tuple[str, str]] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
     decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -99,9 +108,11 @@ class Truth:
         price = price_at(start_ns) / 3_600
         for one in held:
             whole = sum(weight for _, weight in one.owners)
-            for feature, weight in one.owners:
+            for at, (feature, weight) in enumerate(one.owners):
                 self.feature_s[feature] += part_s * weight / whole
                 self.feature_cost[feature] += part_s * weight / whole * price
+                if one.phases:
+                    self.step_s[feature, one.phases[at]] += part_s * weight / whole
             if one.stage is not None:
                 self.stage_s[one.stage] += part_s
 

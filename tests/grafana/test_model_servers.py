@@ -115,3 +115,15 @@ def test_weights_are_of_the_process_that_learnt_most(evaluate):
     }
     value = asked(server_weights.learnt(catalogue.STEP_WEIGHT, catalogue.STEP_COEFFICIENT))
     evaluate([], series, [("30m", f"sum({value}) == 2")])
+
+
+def test_what_steps_never_do_is_not_free(evaluate):
+    """Steps that compute no prompt say nothing of a prompt token: no row, where a 0 would be one."""
+    of = f'job="llm", instance="one", gputrace_model="m", {FAST}, gputrace_step_regime="0"'
+    series = {
+        f"gputrace_step_weight_steps{{{of}}}": "900x60",
+        f'gputrace_step_weight_value_seconds{{{of}, gputrace_step_coefficient="fixed"}}': "2x60",
+        f'gputrace_step_weight_value_seconds{{{of}, gputrace_step_coefficient="prefill"}}': "0x60",
+    }
+    value = shown("Weights")
+    evaluate([], series, [("30m", f"count({value}) == 1"), ("30m", f"sum({value}) == 2")])

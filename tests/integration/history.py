@@ -44,8 +44,8 @@ class History:
     range_s: tuple[int, int]
 
     def cost_by_feature(self) -> dict[str, float]:
-        """What the report charges each feature."""
-        return {row["feature"]: row["cost"] for row in self.report["rows"]}
+        """What the report charges each feature; what is shared by several is charged to them."""
+        return {row["feature"]: row["cost"] for row in self.report["rows"] if row["cost"]}
 
 
 def play(server: MetricServer, folder: Path, span_s: int, **asked: Any) -> History:

@@ -1,4 +1,4 @@
-"""Two boards over two hours, drawn as Grafana would: no panel fails, and the numbers are the report's."""
+"""Three boards over two hours, drawn as Grafana would: no panel fails, and the numbers are the report's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gputrace.grafana import escalation_payoff, spend_overview
+from gputrace.grafana import escalation_payoff, model_servers, spend_overview
 from tests.integration.rendering import draw
 
 if TYPE_CHECKING:
@@ -37,3 +37,11 @@ def test_the_payoff_of_escalation(history: History, renderer: Path, tmp_path: Pa
     decided = history.truth.decisions
     escalated = sum(count for (_, decision), count in decided.items() if decision == "escalated")
     assert board.number("Requests escalated") == pytest.approx(escalated / decided.total(), rel=0.05)
+
+
+def test_the_model_servers(history: History, renderer: Path, tmp_path: Path) -> None:
+    """Two processes of them, before they have learnt anything."""
+    board = draw(renderer, history.server.url, model_servers.board(), history.range_s, tmp_path)
+    whole_s = sum(history.truth.step_s.values())
+    assert board.number("Device hours of steps") == pytest.approx(whole_s / 3_600, rel=0.05)
+    assert "Tenants" in board.without_data() < set(board.panels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,8 +48,8 @@ WELL = {
 NOTHING_BEFORE = {"Against the range before", "Greatest increases (USD)", "Why spend changed (USD)"}
 FEW_AUDITS = {"Heavy alone (USD)", "A request costs less by"}
 CROWDED = {"Busy while it held a device alone"}
-#: Simulated services have no model server, whose steps these are about.
-WITHOUT_STEPS = {"gputrace-servers"}
+#: Metrics show tenants where they are asked to.
+TENANTS = {"Tenants"}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_nothing_is_missing_where_there_was_something_before(
         folder,
         every_s=week.plan.step_s,
     )
-    assert board.without_data() <= (set(board.panels) if uid in WITHOUT_STEPS else WELL)
+    assert board.without_data() <= (TENANTS if uid == "gputrace-servers" else WELL)
 
 
 def test_spend_is_what_the_report_says(week: History, drawn: Callable[[str], Drawn]) -> None:
@@ -159,10 +160,32 @@ def test_few_features_and_many(serve: Serve, renderer: Path, pictures: Path, fea
             # Of what is now there is nothing an hour later.
             found = draw(renderer, server.url, board, (START_S, START_S + 6 * HOUR_S), folder)
             # One feature has no batch, say; many have all, and some device always several of them.
-            if features > 1 and uid not in WITHOUT_STEPS:
-                assert found.without_data() <= WELL | NOTHING_BEFORE | FEW_AUDITS | CROWDED, uid
+            if features > 1:
+                empty = found.without_data()
+                assert empty <= WELL | NOTHING_BEFORE | FEW_AUDITS | CROWDED | TENANTS, uid
             if uid == "gputrace-spend":
                 assert len(found.values("Share of spend (USD)")) == min(features, 11)
                 assert len(found.values("Cost of 1 000 requests (USD)")) == min(features, 20)
         costs = history.cost_by_feature()
         assert len(costs) == features
+
+
+def test_model_servers_and_their_tenants(serve: Serve, renderer: Path, pictures: Path) -> None:
+    folder = pictures / "tenants"
+    folder.mkdir(exist_ok=True)
+    with serve() as (server, data):
+        asked = {"gpus": 2, "step_s": 60, "requests": 6_000, "tenants": True}
+        truth = play(server, data, DAY_S, **asked).truth
+        range_s = START_S, START_S + DAY_S
+        board = draw(renderer, server.url, BOARDS["gputrace-servers"], range_s, folder)
+    assert board.without_data() == set()
+    hours = sum(truth.step_s.values()) / HOUR_S
+    assert board.number("Device hours of steps") == pytest.approx(hours, rel=0.01)
+    on_prompts = sum(took for (_, phase), took in truth.step_s.items() if phase == "prefill") / HOUR_S
+    assert board.number("Time on prompts") == pytest.approx(on_prompts / hours, rel=0.02)
+    tokens = Counter[str]()
+    for (_, kind), count in truth.step_tokens.items():
+        tokens[kind] += count
+    cached = tokens["cached"] / (tokens["cached"] + tokens["prefill"])
+    assert board.number("From the cache") == pytest.approx(cached, rel=0.01)
+    assert board.number("Computed twice") == pytest.approx(tokens["recomputed"] / tokens["prefill"], rel=0.01)

@@ -245,4 +245,11 @@ MUTATIONS = [
         "and on ({labels(*_REGIME)}) {best}",
         SERVERS + "test_weights_are_of_the_process_that_learnt_most",
     ),
+    Mutation(
+        "model servers: what steps never do takes nothing",
+        "grafana/server_weights.py",
+        'f"{learnt(catalogue.STEP_WEIGHT, *per)} > 0"',
+        "learnt(catalogue.STEP_WEIGHT, *per)",
+        SERVERS + "test_what_steps_never_do_is_not_free",
+    ),
 ]

@@ -10,11 +10,15 @@ FLEET = "gputrace/simulate/fleet.py"
 PROCESS = "gputrace/simulate/process.py"
 SERVICE = "gputrace/simulate/service.py"
 TRUTH = "gputrace/simulate/truth.py"
+SERVER = "gputrace/simulate/model_server.py"
+SERVING = "gputrace/simulate/serving.py"
 DEMAND = "gputrace/simulate/demand.py"
 RUNNING = "gputrace/simulate/running.py"
 REMOTE = "exporters/remote_write.py"
 HISTORY = "gputrace/simulate/history.py"
 WATCHING = "gputrace/simulate/watching.py"
+BATCHED = "tests/simulate/test_model_server.py::"
+SERVED = "tests/simulate/test_serving.py::"
 REPORTED = "tests/simulate/test_report.py::"
 PLAYED = "tests/simulate/test_process.py::"
 WATCHED = "tests/simulate/test_watching.py::"
@@ -23,6 +27,34 @@ WRITTEN = "tests/exporters/test_remote_write.py::"
 IN_PROMETHEUS = "tests/integration/test_simulated_history.py::"
 
 MUTATIONS = (
+    Mutation(
+        "simulate: what is computed once more after a preemption is new",
+        SERVER,
+        "again = min(computed, self._lost)",
+        "again = 0",
+        BATCHED + "test_who_came_last_makes_room_and_is_computed_once_more",
+    ),
+    Mutation(
+        "simulate: a prompt waits for answers to end",
+        SERVER,
+        "key=lambda one: one.reads)",
+        "key=lambda one: one.reads)[:1]",
+        BATCHED + "test_answers_go_on_while_a_prompt_is_computed",
+    ),
+    Mutation(
+        "simulate: the truth of a step is shared out equally",
+        SERVING,
+        "owed[feature, phase] += round(took_s * _PER_S)",
+        "owed[feature, phase] += took_s > 0",
+        SERVED + "test_shares_are_near_the_truth",
+    ),
+    Mutation(
+        "simulate: a model server is asked for one thing at a time",
+        DEMAND,
+        "moments.draw()",
+        "begin_ns + int(dice.random() * cell_ns)",
+        SERVED + "test_steps_and_tokens_are_what_was_launched",
+    ),
     Mutation(
         "simulate: audits that compute longer than a request waits are left out",
         PROCESS,

@@ -14,7 +14,7 @@ from gputrace.simulate.process import SimulatedProcess
 from gputrace.simulate.running import simulate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from gputrace.simulate.truth import Truth
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 #: 2026-01-01T00:00:00Z
 START_NS = 1_767_225_600_000_000_000
 SHORT = Plan(START_NS, span_s=1_800, gpus=2, processes=1, step_s=30, requests=300, traced_requests=300)
+
+
+#: Features whose requests share the steps of a model server: what each is charged of them is an estimate.
+SERVED = ("code-completion", "code-review")
+
+
+def served_as_one(by_feature: Mapping[str, float]) -> dict[str, float]:
+    """What each feature is charged; of those that share steps, which is exact, their sum."""
+    found = {name: value for name, value in by_feature.items() if value and not name.startswith(SERVED)}
+    served = sum(value for name, value in by_feature.items() if name.startswith(SERVED))
+    return {**found, "served": served} if served else found
 
 
 class Played(NamedTuple):

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gputrace.simulate.demand import OK, draw, rhythm
+from gputrace.simulate.demand import (
+    _FIXED_BORNE,
+    _UNITS_A_SERVED_S,
+    OK,
+    draw,
+    rhythm,
+    served_tokens,
+)
 from gputrace.simulate.features import features
+from gputrace.simulate.model_server import alone_s
 from gputrace.simulate.plan import NS_PER_S, Plan, PlanError, enough_requests
 from tests.conftest import SHARED
 from tests.simulate.conftest import SHORT, START_NS
@@ -64,6 +72,8 @@ def test_whatever_their_number_they_come_to_the_same_load() -> None:
             if kind.ladder is not None:
                 cost += kind.ladder.light.cost
                 cost += kind.ladder.heavy.cost * (one.confidence < kind.ladder.threshold)
+            if kind.served is not None:
+                costs += _UNITS_A_SERVED_S * alone_s(*served_tokens(one), fixed=_FIXED_BORNE)
             costs += one.size * cost * (1.0 if one.fate == OK else 0.5)
         return costs * demand.second
 

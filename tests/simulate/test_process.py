@@ -143,16 +143,20 @@ def test_half_way_gpus_cost_more_and_a_threshold_is_raised(watched: Watched) -> 
 def test_every_metric_that_a_service_has_is_there(watched: Watched) -> None:
     shown = {one.metric.name for one in watched.collected[-1][1].numbers if one.observations}
     shown |= {metric.name for metric, points in watched.collected[-1][1].histograms if points}
-    # Its models are called, and take no steps.
-    metrics = set(catalogue.METRICS) - set(catalogue.STEP_METRICS)
-    missing = {metric.name for metric in metrics} - shown
-    # Nothing is lost, without a price or from an untrusted client; estimates are a watcher's.
+    missing = {metric.name for metric in catalogue.METRICS} - shown
+    # Nothing is lost, without a price or from an untrusted client; estimates are a watcher's; weights are
+    # learnt from more steps.
     assert missing <= {
         catalogue.ESCALATION_ESTIMATE.name,
         catalogue.SDK_LOST.name,
         catalogue.SDK_UNMEASURED.name,
         catalogue.SDK_UNPRICED_TIME.name,
         catalogue.SDK_UNTRUSTED.name,
+        catalogue.STEP_WEIGHT.name,
+        catalogue.STEP_WEIGHT_ERROR.name,
+        catalogue.STEP_WEIGHT_RESIDUAL.name,
+        catalogue.STEP_SHARE_ERROR.name,
+        catalogue.STEP_RECOMPUTED_TIME.name,
     }
 
 
