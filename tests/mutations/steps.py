@@ -68,7 +68,7 @@ MUTATIONS = [
     Mutation(
         "steps: work that cannot be done is believed",
         WORK,
-        "min(read) >= 0 and ",
+        "min(read) < 0 or ",
         "",
         OF_STEPS + "test_wrong_work_is_said_once_and_counts_alike",
     ),
