@@ -78,6 +78,7 @@ from gputrace.catalogue_attributes import (
     SCORE_VALUE as SCORE_VALUE,
     SHARED as SHARED,
     SIMULATED as SIMULATED,
+    SIMULATION as SIMULATION,
     STAGE as STAGE,
     STATUS as STATUS,
     STEP_COEFFICIENT as STEP_COEFFICIENT,

@@ -62,6 +62,8 @@ HW_TYPE = "hw.type"
 HW_PARENT = "hw.parent"
 #: Of the resource; the only attribute of gputrace that is.
 SIMULATED = "gputrace.simulated"
+#: And the environment that is then.
+SIMULATION = "simulation"
 ENERGY_SOURCE = "gputrace.energy.source"
 ENERGY_SPLIT = "gputrace.energy.split"
 PRICE_SKU = "gputrace.price.sku"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gputrace import catalogue
 from gputrace.grafana import recorded
 from gputrace.grafana.fleet_queries import CHARGED, IDLE, USED
 from gputrace.grafana.promql import DAY_OF_STEPS, by, match, ratio, select
 from gputrace.grafana.sources import ENVIRONMENT, JOB, Recorded, labels
+
+if TYPE_CHECKING:
+    from gputrace.catalogue import Metric
 
 _SPENDER = (catalogue.FEATURE, catalogue.CURRENCY)
 _HARDWARE = (catalogue.HW_TYPE, catalogue.HW_NAME)
@@ -52,13 +56,18 @@ class Alert:
         return self.name.lower()
 
 
+def _real(source: Metric | Recorded, *matchers: str) -> str:
+    """Return a selector of what no simulation has written: nobody is woken for one, or has its budgets."""
+    return select(source, *matchers, match(ENVIRONMENT, catalogue.SIMULATION, "!="))
+
+
 def _spent(source: Recorded, window: str, per: tuple[str, ...], *matchers: str) -> str:
-    return f"sum {by(*per)}(sum_over_time({select(source, *matchers)}[{window}:1h]))"
+    return f"sum {by(*per)}(sum_over_time({_real(source, *matchers)}[{window}:1h]))"
 
 
-_BUDGET = f"max {by(*_SPENDER)}({select(catalogue.BUDGET)})"
+_BUDGET = f"max {by(*_SPENDER)}({_real(catalogue.BUDGET)})"
 _MONTH = f"scalar({recorded.MONTH_LENGTH.name})"
-_LAST_HOUR = f"sum {by(*_SPENDER)}({recorded.FEATURE_COST_HOURLY.name})"
+_LAST_HOUR = f"sum {by(*_SPENDER)}({_real(recorded.FEATURE_COST_HOURLY)})"
 _LAST_DAY = _spent(recorded.FEATURE_COST_HOURLY, DAY_OF_STEPS, _SPENDER)
 _OF_FEATURE = (("feature", "gputrace_feature"), ("currency", "gputrace_currency"))
 
@@ -97,12 +106,14 @@ BUDGETS = (
     ),
 )
 
-_SAME_HOUR = f"sum {by(*_SPENDER)}({recorded.FEATURE_COST_HOURLY.name} offset 1w)"
-_ALL_SPEND = f"sum {by(catalogue.CURRENCY)}({recorded.FEATURE_COST_HOURLY.name})"
-_REQUESTS_HOUR = f"sum {by(catalogue.FEATURE)}({recorded.REQUESTS_HOURLY.name})"
+_SAME_HOUR = f"sum {by(*_SPENDER)}({_real(recorded.FEATURE_COST_HOURLY)} offset 1w)"
+_ALL_SPEND = f"sum {by(catalogue.CURRENCY)}({_real(recorded.FEATURE_COST_HOURLY)})"
+_REQUESTS_HOUR = f"sum {by(catalogue.FEATURE)}({_real(recorded.REQUESTS_HOURLY)})"
 _UNTIL_THEN = f"[{DAY_OF_STEPS}:1h] offset 1h"
-_DAY_BEFORE = f"sum {by(*_SPENDER)}(sum_over_time({recorded.FEATURE_COST_HOURLY.name}{_UNTIL_THEN}))"
-_REQUESTS_BEFORE = f"sum {by(catalogue.FEATURE)}(sum_over_time({recorded.REQUESTS_HOURLY.name}{_UNTIL_THEN}))"
+_DAY_BEFORE = f"sum {by(*_SPENDER)}(sum_over_time({_real(recorded.FEATURE_COST_HOURLY)}{_UNTIL_THEN}))"
+_REQUESTS_BEFORE = (
+    f"sum {by(catalogue.FEATURE)}(sum_over_time({_real(recorded.REQUESTS_HOURLY)}{_UNTIL_THEN}))"
+)
 
 
 def _per_request(cost: str, requests: str) -> str:
@@ -146,9 +157,9 @@ SPEND = (
 )
 
 _FLEET_HOUR = recorded.FLEET_TIME_HOURLY
-_FEATURE_HOUR = f"sum {by(*_HARDWARE)}({recorded.FEATURE_TIME_HOURLY.name})"
-_OVERLAP_HOUR = f"sum {by(*_HARDWARE)}({recorded.FLEET_OVERLAP_HOURLY.name})"
-_CHARGED_HOUR = f"sum {by(*_HARDWARE)}({select(_FLEET_HOUR, CHARGED)})"
+_FEATURE_HOUR = f"sum {by(*_HARDWARE)}({_real(recorded.FEATURE_TIME_HOURLY)})"
+_OVERLAP_HOUR = f"sum {by(*_HARDWARE)}({_real(recorded.FLEET_OVERLAP_HOURLY)})"
+_CHARGED_HOUR = f"sum {by(*_HARDWARE)}({_real(_FLEET_HOUR, CHARGED)})"
 _OF_HARDWARE = (("hw_type", "hw_type"), ("hw_name", "hw_name"))
 
 FLEET = (
@@ -191,8 +202,8 @@ FLEET = (
     Alert(
         "GputraceCoverageLow",
         ratio(
-            f"sum {by(*_HARDWARE)}({select(_FLEET_HOUR, CHARGED, _GPU)})",
-            f"sum {by(*_HARDWARE)}({select(_FLEET_HOUR, USED, _GPU)})",
+            f"sum {by(*_HARDWARE)}({_real(_FLEET_HOUR, CHARGED, _GPU)})",
+            f"sum {by(*_HARDWARE)}({_real(_FLEET_HOUR, USED, _GPU)})",
         )
         + " < 0.95",
         "1h",
@@ -240,7 +251,7 @@ ESCALATION = (
     ),
 )
 
-_ALIVE = select(catalogue.SDK_QUEUE_LENGTH)
+_ALIVE = _real(catalogue.SDK_QUEUE_LENGTH)
 
 TELEMETRY = (
     Alert(
@@ -262,7 +273,7 @@ TELEMETRY = (
     ),
     Alert(
         "GputracePriceMissing",
-        f"sum {by(*_HARDWARE)}(increase({select(catalogue.SDK_UNPRICED_TIME)}[1h])) > 60",
+        f"sum {by(*_HARDWARE)}(increase({_real(catalogue.SDK_UNPRICED_TIME)}[1h])) > 60",
         "15m",
         "ticket",
         "{{ $labels.hw_name }} has no price: its time is counted, and costs nothing",

@@ -104,7 +104,7 @@ class ProvidersByHand:
                 SERVICE_NAME: service_name,
                 SERVICE_INSTANCE_ID: instance_id,
                 SERVICE_VERSION: _VERSION,
-                _ENVIRONMENT: "simulation",
+                _ENVIRONMENT: catalogue.SIMULATION,
                 catalogue.SIMULATED: True,
             }
         )

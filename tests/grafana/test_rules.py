@@ -241,6 +241,30 @@ def test_an_alert_fires_when_it_should_and_not_otherwise(evaluate, name, series,
     evaluate([ALERTS], series | calm, [(at, f"absent({firing})")], interval="10m")
 
 
+def simulated(series):
+    month = "gputrace:month_length:hours"
+    marked = 'deployment_environment_name="simulation", '
+    return {
+        name if name == month else name.replace("{", "{" + marked): values for name, values in series.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "series", "at"),
+    [case[:3] for case in CASES],
+    ids=[f"{case[0]}-{at}" for at, case in enumerate(CASES)],
+)
+def test_nobody_is_woken_for_a_simulation(evaluate, name, series, at):
+    firing = f'count(ALERTS{{alertname="{name}", alertstate="firing"}})'
+    evaluate([ALERTS], simulated(series), [(at, f"absent({firing})")], interval="10m")
+
+
+def test_a_simulated_budget_is_not_the_real_one(evaluate):
+    series = {COST: "15x200", BUDGET % "a": "1000x200", **MONTH, **simulated({BUDGET % "b": "900000x200"})}
+    firing = 'count(ALERTS{alertname="GputraceBudgetPaceFast", alertstate="firing"})'
+    evaluate([ALERTS], series, [("60m", f"{firing} == 1")], interval="10m")
+
+
 def test_every_alert_is_tried():
     assert {name for name, *_ in CASES} == {alert.name for alert in rules.ALERTS}
 

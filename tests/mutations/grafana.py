@@ -120,6 +120,13 @@ MUTATIONS = [
         CONTRACT + "test_divisions_are_guarded",
     ),
     Mutation(
+        "alerts: a simulation pages",
+        "grafana/alerts.py",
+        ', match(ENVIRONMENT, catalogue.SIMULATION, "!="))',
+        ")",
+        "tests/grafana/test_rules.py::test_nobody_is_woken_for_a_simulation",
+    ),
+    Mutation(
         "boards: where nothing reports nothing is wrong",
         PROMQL,
         'return f"{expr} or 0 * {there}"',
