@@ -37,7 +37,7 @@ class Device:
         overlap_s: Charged by more than one process at once; in `feature.time`, not in `charged_s`.
         costs: What the device cost, by currency and state; empty without a price.
         read: Whether it was read; if not, it stands for what a fleet list has beyond that.
-        energy: What it drew, by state; empty where no energy was read.
+        energy: What it drew, by state; empty where no energy was read, without a state of which none was.
         parent: The GPU that a slice is part of.
     """
 
@@ -109,7 +109,7 @@ def _device(device: str, series: Sequence[Series]) -> Device:
         unknown_s=states["unknown"],
         overlap_s=math.fsum(_values(series, catalogue.DEVICE_OVERLAP_TIME.name)),
         costs=_costs(series),
-        energy=_energy(series),
+        energy=_energy(series, states),
         parent=_first(series, catalogue.HW_PARENT),
     )
 
@@ -146,13 +146,22 @@ def _costs(series: Iterable[Series]) -> dict[str, dict[str, float]]:
     return costs
 
 
-def _energy(series: Iterable[Series]) -> dict[str, Energy]:
+def _energy(series: Iterable[Series], times: Mapping[str, float]) -> dict[str, Energy]:
+    """Return what was drawn in each state.
+
+    Publishers count every state from 0. Of a state that had time and still has 0 nothing was measured, unless
+    it was charged: what features bear is compared with that.
+    """
     by_state: dict[str, list[Series]] = defaultdict(list)
     for one in series:
         if one.metric == catalogue.DEVICE_ENERGY.name:
             by_state[_state(one)].append(one)
     found = {state: energy.of_series(by_state[state]) for state in catalogue.DEVICE_STATES}
-    return {state: part for state, part in found.items() if part is not None}
+    return {
+        state: part
+        for state, part in found.items()
+        if part is not None and (part.joules or state == "charged" or not times[state])
+    }
 
 
 def _first(series: Iterable[Series], attribute: str) -> str | None:

@@ -114,6 +114,21 @@ def check(readings: Readings, devices: Iterable[Device]) -> EnergyBalance | None
     return EnergyBalance(abs(gap) <= tolerance, gap, tolerance)
 
 
+def unmeasured_s(devices: Iterable[Device]) -> float:
+    """Return how many seconds of devices there are of which nobody read what was drawn in them."""
+    return math.fsum(
+        seconds
+        for device in devices
+        for state, seconds in (
+            ("charged", device.charged_s),
+            ("untracked", device.untracked_s),
+            ("idle", device.idle_s),
+            ("unknown", device.unknown_s),
+        )
+        if state not in device.energy
+    )
+
+
 def notes(features: Energy | None, devices: Iterable[Device], books: EnergyBalance | None) -> Iterable[str]:
     """Yield how energy was obtained, and what is missing or disagrees."""
     devices = tuple(devices)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from gputrace.analysis import energy
 from gputrace.analysis.formats import joules_in, seconds
+from gputrace.analysis.spend import NO_TYPE
 from gputrace.analysis.stretches import NS
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _MICROJOULE = 1e-6
+_LEAST_SAID_S = 0.001
 
 
 def accounted(times: Times) -> float:
@@ -62,11 +64,23 @@ def energy_line(report: SpendReport, books: EnergyBalance, unit: str) -> Text:
     )
     off = f"{books.imbalance_j:+.3g} J" if abs(books.imbalance_j) >= _MICROJOULE else "less than a microjoule"
     text.append(
-        f"{' + '.join(sums)} = {joules_in(unit, whole)} {unit} drawn; off by {off} "
+        f"{' + '.join(sums)} = {joules_in(unit, whole)} {unit} drawn{_of_time(report)}; off by {off} "
         f"({books.tolerance_j:.1g} J are allowed).",
         style="not bold default",
     )
     return text
+
+
+def _of_time(report: SpendReport) -> str:
+    """Say what part of the time a sum of energy is of, where it is not all of it."""
+    # A host beside the GPUs draws what nobody reads, and its seconds are never added to theirs.
+    kinds = report.totals.device_energy
+    devices = [device for device in report.devices if (device.type or NO_TYPE) in kinds]
+    unmeasured_s = energy.unmeasured_s(devices)
+    if unmeasured_s < _LEAST_SAID_S:
+        return ""
+    wall_s = math.fsum(device.wall_s for device in devices)
+    return f" in {seconds(wall_s - unmeasured_s)} s of {seconds(wall_s)}: what the rest drew nobody measured"
 
 
 def energy_unit(report: SpendReport) -> str | None:

@@ -155,6 +155,32 @@ def test_a_device_whose_energy_nobody_read_is_named(gpu, lines, report):
     assert "No energy was read of GPU-2: absent, not 0." in text
 
 
+def test_time_of_which_nothing_is_known_has_no_energy_rather_than_none_drawn(gpu, lines, report):
+    """The publisher counts all states from 0, those too in which it then reads nothing."""
+    gpu.device(unknown=90.0)
+    draw(gpu, lines, "unknown", 0.0)
+    draw(gpu, lines, "untracked", 0.0)
+    found, text = shown(gpu, report)
+    data = found.to_json()
+    assert data["totals"]["unknown_energy_j"] is None
+    assert "unknown" not in data["devices"][0]["energy_by_source"]["counter"]
+    assert "unknown 90.000 90.0% –" in text
+    # There was no untracked time, and none is what it drew.
+    assert data["totals"]["untracked_energy_j"] == 0.0
+    assert "0.0000 untracked + 0.2000 idle = 1.2000 Wh drawn" in text
+    assert "drawn in 10.000 s of 100.000: what the rest drew nobody measured; off by less" in text
+
+
+def test_time_that_was_read_without_its_energy_has_none_either(gpu, lines, report):
+    gpu.device(untracked=5.0)
+    draw(gpu, lines, "untracked", 0.0)
+    gpu.device({**lines.gpu, catalogue.HW_ID: "GPU-2"}, idle=10.0)
+    found, text = shown(gpu, report)
+    assert found.to_json()["totals"]["untracked_energy_j"] is None
+    assert "untracked 5.000 20.0% –" in text
+    assert "drawn in 10.000 s of 25.000: what the rest drew nobody measured" in text
+
+
 def test_energy_is_clipped_to_the_window_like_time(write, lines, report):
     def points(at):
         state = {**lines.gpu, catalogue.DEVICE_STATE: "idle"}
