@@ -33,6 +33,7 @@ class Spender:
         share_error: Standard error of the share, that of the weights alone, 0 to 1; of features alone.
         prefill_s: Of the charged time, that of prompt tokens.
         decode_s: That of tokens beyond the prompt.
+        other_s: That of steps whose work is unknown, or that served nobody.
         tokens: By kind.
         cached_s: What tokens from the prefix cache would have taken.
         recomputed_s: Of the charged time, that of tokens that were computed once more.
@@ -45,6 +46,7 @@ class Spender:
     share_error: float | None
     prefill_s: float
     decode_s: float
+    other_s: float
     tokens: Mapping[str, int]
     cached_s: float
     recomputed_s: float
@@ -87,9 +89,10 @@ class ModelServer:
         charged_s: Charged device time, seconds.
         prefill_s: Of that, prompt tokens.
         decode_s: Tokens beyond the prompt.
+        other_s: Steps whose work is unknown, or that served nobody: in no count of steps or tokens.
         constants_share: Part of the charged time that documented constants split, 0 to 1.
         tokens: By kind.
-        tokens_per_s: Computed tokens for each second charged.
+        tokens_per_s: Computed tokens for each second charged, but for steps whose tokens are unknown.
         cost: Of the charged time, in `currency`; `None` without a price, and with several currencies.
         currency: ISO 4217.
         tokens_per_currency: Computed tokens for each unit of the currency.
@@ -107,6 +110,7 @@ class ModelServer:
     charged_s: float
     prefill_s: float
     decode_s: float
+    other_s: float
     constants_share: float | None
     tokens: Mapping[str, int]
     tokens_per_s: float | None
@@ -173,6 +177,10 @@ def _server(key: Key, series: Sequence[Series], price: tuple[str, float] | None)
     computed = tokens["prefill"] + tokens["decode"]
     steps = round(_sum(series, catalogue.STEPS))
     cost = None if price is None else price[1] * charged_s
+    features = _spenders(series, charged_s, tenants=False)
+    # What served nobody is a part of what tokens cost.
+    unknown_s = math.fsum(one.other_s for one in features if one.feature != catalogue.OVERHEAD)
+    known_s = charged_s - unknown_s if computed else 0.0
     return ModelServer(
         model=key[0],
         type=key[1],
@@ -181,15 +189,16 @@ def _server(key: Key, series: Sequence[Series], price: tuple[str, float] | None)
         charged_s=charged_s,
         prefill_s=times.get("prefill", 0.0),
         decode_s=times.get("decode", 0.0),
+        other_s=_other(times),
         constants_share=weighing.get("constants", 0.0) / weighed if weighed else None,
         tokens=tokens,
-        tokens_per_s=computed / charged_s if charged_s else None,
+        tokens_per_s=computed / known_s if known_s > 0 else None,
         cost=cost,
         currency=None if price is None else price[0],
-        tokens_per_currency=computed / cost if cost else None,
+        tokens_per_currency=computed * charged_s / known_s / cost if cost and known_s > 0 else None,
         cached_s=_sum(series, catalogue.STEP_CACHED_TIME),
         recomputed_s=_sum(series, catalogue.STEP_RECOMPUTED_TIME),
-        features=_spenders(series, charged_s, tenants=False),
+        features=features,
         tenants=_spenders(series, charged_s, tenants=True),
         weights=tuple(_weights(series)),
     )
@@ -221,6 +230,7 @@ def _spender(feature: str, tenant: str | None, series: Sequence[Series], whole_s
         ),
         prefill_s=times.get("prefill", 0.0),
         decode_s=times.get("decode", 0.0),
+        other_s=_other(times),
         tokens=_tokens(series),
         cached_s=_sum(series, catalogue.STEP_CACHED_TIME),
         recomputed_s=_sum(series, catalogue.STEP_RECOMPUTED_TIME),
@@ -263,6 +273,10 @@ def _place(found: tuple[tuple[str | None, str | None], tuple[float, str]]) -> tu
     device, regime = found[0]
     known = catalogue.STEP_REGIMES
     return device or "", known.index(regime) if regime in known else len(known)
+
+
+def _other(times: Mapping[str, float]) -> float:
+    return math.fsum(seconds for phase, seconds in times.items() if phase not in {"prefill", "decode"})
 
 
 def _tokens(series: Iterable[Series]) -> dict[str, int]:

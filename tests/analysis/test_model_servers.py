@@ -183,6 +183,53 @@ def test_what_is_printed(one, report):
     assert "10.0% of its time was split by documented constants" in text
 
 
+def unsplit(one, feature, seconds):
+    """Charge a feature for steps whose work could not be used."""
+    of = {catalogue.FEATURE: feature, **SERVER}
+    named = {**of, catalogue.STEP_PHASE: "other", catalogue.STEP_WEIGHTS: "none"}
+    one.add(catalogue.STEP_TIME, seconds, named)
+    one.add(catalogue.FEATURE_TIME, seconds, of)
+
+
+def test_time_of_steps_whose_work_is_unknown_is_a_column_that_says_so(one, servers, report):
+    unsplit(one, "chat", 4.0)
+    (server,) = servers()
+    assert server["other_s"] == pytest.approx(4)
+    chat, rag = server["features"]
+    assert (chat["other_s"], rag["other_s"]) == (pytest.approx(4), 0)
+    for part in (server, chat, rag):
+        assert part["prefill_s"] + part["decode_s"] + part["other_s"] == pytest.approx(part["charged_s"])
+    text = printed(report())
+    (line,) = [line for line in text.splitlines() if line.startswith("chat") and "600" in line]
+    assert "18.8%" in line
+    assert "31.2%" in line
+    assert "50.0%" in line
+    assert "4.000 s were charged for steps whose work was not told or could not be used" in " ".join(
+        text.split()
+    )
+
+
+def test_without_such_steps_there_is_no_such_column(one, report):
+    one.export()
+    text = printed(report())
+    assert "other" not in text
+    assert "whose work" not in text
+
+
+def test_a_server_of_which_no_step_could_be_used_has_no_speed(program, report):
+    """It took steps, and nobody knows how many, nor of what: 0 would be a lie."""
+    made = program()
+    made.device(charged=3.0)
+    unsplit(made, "chat", 3.0)
+    made.export()
+    (server,) = report().model_servers
+    assert (server.steps, server.tokens_per_s) == (0, None)
+    text = printed(report())
+    assert "Model server llm (gpu): no step that is counted" in text
+    assert "0 steps" not in text
+    assert "0 tokens" not in text
+
+
 def test_what_steps_wrote_is_what_is_reported(run_python, tmp_path):
     """Through the SDK: shares sum to what was charged, and tokens are those that were given."""
     run_python(STEPS, GPUTRACE_DATA_DIR=str(tmp_path / "data"))
