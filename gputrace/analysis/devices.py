@@ -56,6 +56,11 @@ class Device:
     energy: Mapping[str, Energy] = field(default_factory=dict)
     parent: str | None = None
 
+    @property
+    def times_s(self) -> dict[str, float]:
+        """Seconds by state."""
+        return {state: getattr(self, f"{state}_s") for state in catalogue.DEVICE_STATES}
+
 
 def bounds_differ(lower_s: float, upper_s: float) -> bool:
     """Say whether two bounds, in seconds, are more than 1 % apart, so that both must be shown."""
@@ -147,21 +152,12 @@ def _costs(series: Iterable[Series]) -> dict[str, dict[str, float]]:
 
 
 def _energy(series: Iterable[Series], times: Mapping[str, float]) -> dict[str, Energy]:
-    """Return what was drawn in each state.
-
-    Publishers count every state from 0. Of a state that had time and still has 0 nothing was measured, unless
-    it was charged: what features bear is compared with that.
-    """
     by_state: dict[str, list[Series]] = defaultdict(list)
     for one in series:
         if one.metric == catalogue.DEVICE_ENERGY.name:
             by_state[_state(one)].append(one)
     found = {state: energy.of_series(by_state[state]) for state in catalogue.DEVICE_STATES}
-    return {
-        state: part
-        for state, part in found.items()
-        if part is not None and (part.joules or state == "charged" or not times[state])
-    }
+    return energy.measured({state: part for state, part in found.items() if part is not None}, times)
 
 
 def _first(series: Iterable[Series], attribute: str) -> str | None:

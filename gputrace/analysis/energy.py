@@ -114,17 +114,29 @@ def check(readings: Readings, devices: Iterable[Device]) -> EnergyBalance | None
     return EnergyBalance(abs(gap) <= tolerance, gap, tolerance)
 
 
+def measured(states: Mapping[str, Energy], times: Mapping[str, float]) -> dict[str, Energy]:
+    """Return the energy by state without that of states in which nobody read it.
+
+    Publishers count every state from 0. Of a state that had time and still has 0 nothing was measured, unless
+    it was charged: what features bear is compared with that.
+
+    Args:
+        states: Energy by state.
+        times: Seconds by state.
+    """
+    return {
+        state: part
+        for state, part in states.items()
+        if part.joules or state == "charged" or not times.get(state)
+    }
+
+
 def unmeasured_s(devices: Iterable[Device]) -> float:
     """Return how many seconds of devices there are of which nobody read what was drawn in them."""
     return math.fsum(
         seconds
         for device in devices
-        for state, seconds in (
-            ("charged", device.charged_s),
-            ("untracked", device.untracked_s),
-            ("idle", device.idle_s),
-            ("unknown", device.unknown_s),
-        )
+        for state, seconds in device.times_s.items()
         if state not in device.energy
     )
 

@@ -247,11 +247,16 @@ def _device_costs(devices: Iterable[Device], currency: str | None) -> dict[str, 
 
 def _device_energy(devices: Iterable[Device]) -> dict[str, dict[str, Energy]]:
     found: dict[str, dict[str, Energy]] = {}
+    times: dict[str, dict[str, float]] = defaultdict(dict)
     for device in devices:
+        kind = device.type or NO_TYPE
+        for state, seconds in device.times_s.items():
+            times[kind][state] = times[kind].get(state, 0.0) + seconds
         for state, part in device.energy.items():
-            states = found.setdefault(device.type or NO_TYPE, {})
+            states = found.setdefault(kind, {})
             states[state] = energy.total((states.get(state), part)) or part
-    return found
+    # Of two devices one may have had no such time, and the other no reading in it.
+    return {kind: energy.measured(states, times[kind]) for kind, states in found.items()}
 
 
 def _times(readings: Readings, devices: Sequence[Device]) -> dict[str, Times]:

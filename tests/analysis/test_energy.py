@@ -181,6 +181,19 @@ def test_time_that_was_read_without_its_energy_has_none_either(gpu, lines, repor
     assert "drawn in 10.000 s of 25.000: what the rest drew nobody measured" in text
 
 
+def test_a_second_device_without_such_time_does_not_make_it_0(gpu, lines, report):
+    gpu.device(unknown=90.0)
+    draw(gpu, lines, "unknown", 0.0)
+    other = {catalogue.HW_ID: "GPU-2"}
+    gpu.device({**lines.gpu, **other}, idle=10.0)
+    draw(gpu, lines, "idle", 720.0, **other)
+    draw(gpu, lines, "unknown", 0.0, **other)
+    found, text = shown(gpu, report)
+    assert found.to_json()["totals"]["unknown_energy_j"] is None
+    assert "unknown 90.000 81.8% –" in text
+    assert "unknown" not in text[text.index("The energy balances") :].partition("note:")[0]
+
+
 def test_energy_is_clipped_to_the_window_like_time(write, lines, report):
     def points(at):
         state = {**lines.gpu, catalogue.DEVICE_STATE: "idle"}
