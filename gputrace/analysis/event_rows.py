@@ -34,19 +34,22 @@ _LOOKUPS = ",\n    ".join(f"lookup(keys, vals, ${name}) AS {name}" for name in F
 EVENTS = f"""
 CREATE TEMP TABLE raw_event AS
 WITH line AS (SELECT filename, valid_or_null(json) AS json FROM {{source}}),
+resource AS (
+    SELECT filename, unnest(or_bad(json, json_extract(json, '$.resourceLogs[*]'))) AS resource FROM line),
 record AS (
-    SELECT filename, unnest(or_bad(
-        json, json_extract(json, '$.resourceLogs[*].scopeLogs[*].logRecords[*]'))) AS record
-    FROM line),
+    SELECT filename, is_simulated(json_extract(resource, '$.resource')) AS simulated,
+        unnest(CASE WHEN resource IS NULL THEN [NULL]
+            ELSE json_extract(resource, '$.scopeLogs[*].logRecords[*]') END) AS record
+    FROM resource),
 named AS (
-    SELECT filename, record, json_extract_string(record, '$.eventName') AS event,
+    SELECT filename, simulated, record, json_extract_string(record, '$.eventName') AS event,
         TRY_CAST(json_extract_string(record, '$.timeUnixNano') AS BIGINT) AS at_ns
     FROM record),
 field AS (
-    SELECT filename, record, event, at_ns, attribute_keys(record) AS keys,
+    SELECT filename, simulated, record, event, at_ns, attribute_keys(record) AS keys,
         attribute_values(record) AS vals
     FROM named WHERE record IS NULL OR event IN ($decided, $scored))
-SELECT filename, record IS NULL AS bad, event = $decided AS is_decision, at_ns,
+SELECT filename, record IS NULL AS bad, simulated, event = $decided AS is_decision, at_ns,
     {_LOOKUPS}
 FROM field
 """  # noqa: S608 - built of constants

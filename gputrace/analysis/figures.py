@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gputrace import catalogue
 from gputrace.analysis import energy
 from gputrace.analysis.latency import Percentiles
+from gputrace.analysis.origins import Origins
 from gputrace.analysis.readings import utc
 from gputrace.analysis.stretches import NS
 
@@ -158,6 +159,7 @@ class SpendReport:
         outcomes: What each outcome cost, by feature.
         units: What each unit of work cost, by feature.
         model_servers: What the steps of each model server went to.
+        origins: How many processes this is of, and how many of them are simulated.
         skipped_lines: Lines that could not be used.
         spans: Calls that percentiles were taken from; `None` if spans were not read.
         notes: What a reader must know about the numbers, a sentence each.
@@ -177,6 +179,7 @@ class SpendReport:
     outcomes: tuple[Achievement, ...] = ()
     units: tuple[Achievement, ...] = ()
     model_servers: tuple[ModelServer, ...] = ()
+    origins: Origins = field(default_factory=Origins)
 
     @property
     def sampled_share(self) -> float | None:
@@ -193,6 +196,7 @@ class SpendReport:
                 "end": utc(self.end_ns),
                 "seconds": (self.end_ns - self.start_ns) / NS,
             },
+            "simulated": {"processes": self.origins.simulated, "of": self.origins.count},
             "rows": [_row(row, self.by) for row in self.rows],
             "devices": [_device(device, self.totals.currency) for device in self.devices],
             "totals": _totals(self.totals),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gputrace.analysis import origins
 from gputrace.analysis.store import FilesChangedError, Store
 from gputrace.analysis.survey import Advance, NoDataError, survey
 
@@ -139,6 +140,8 @@ def _groups(store: Store, path: Path, score: str | None) -> list[Decisions]:
     store.execute(_SCORES)
     store.execute(_KNOWN)
     chosen, notes = _score(store, path, score)
+    ((count, simulated),) = store.rows("SELECT count(*), count(*) FILTER (simulated) FROM decision")
+    notes = (*origins.notes(origins.Origins(count, simulated), "decisions"), *notes)
     rows = store.records(_JOINED, [chosen])
     if not rows:
         message = f"{path} holds no decision of a cascade. Has a gputrace.Cascade decided there yet?"

@@ -13,7 +13,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.analysis import overlap, publishers, stretches
+from gputrace.analysis import origins, overlap, publishers, stretches
+from gputrace.analysis.origins import Origins
 from gputrace.analysis.stretches import NS
 from gputrace.analysis.survey import NoDataError
 
@@ -56,6 +57,7 @@ class Readings:
         clip_error_s: Largest distance between the asked start and an export that was used for it.
         left_out: Readings of further publishers at the same time, which are in no series.
         corrected_s: What several processes charged at once and was taken off the features, by `hw.type`.
+        origins: How many processes exported in the window, and how many of them are simulated.
         notes: A sentence for all that a reader must know about whose readings these are.
     """
 
@@ -66,6 +68,7 @@ class Readings:
     clip_error_s: float = 0.0
     left_out: tuple[LeftOut, ...] = ()
     corrected_s: Mapping[str, float] = field(default_factory=dict)
+    origins: Origins = field(default_factory=Origins)
     notes: tuple[str, ...] = ()
 
 
@@ -152,5 +155,6 @@ def read(store: Store, since_ns: int | None = None) -> Readings:
         (distance_ns or 0) / NS,
         choice.left_out,
         corrected_s,
+        origins.read(store),
         choice.notes,
     )

@@ -76,7 +76,8 @@ def _heading(report: SpendReport) -> Text:
         f"{sum(device.read and (device.type or '?') == kind for device in report.devices)} × {kind}"
         for kind in report.totals.by_type
     )
-    text = Text("Spend report", style="bold")
+    made_up = report.origins.simulated and not report.origins.mixed
+    text = Text("Spend report of a simulation" if made_up else "Spend report", style="bold")
     text.append(
         f"   {start} to {end} UTC ({(report.end_ns - report.start_ns) / NS:,.1f} s)", style="not bold"
     )
@@ -86,6 +87,8 @@ def _heading(report: SpendReport) -> Text:
             f", percentiles from {report.spans:,} spans ({100 * report.sampled_share:.3g} % of all calls)",
             style="not bold",
         )
+    if report.origins.mixed:
+        text.append("\nMEASURED AND SIMULATED DATA ARE MIXED: see the first note below.", style="bold red")
     return text
 
 

@@ -12,7 +12,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gputrace import catalogue
-from gputrace.analysis import achievements, balance, busy, capacity, energy, idleness, model_servers, remarks
+from gputrace.analysis import (
+    achievements,
+    balance,
+    busy,
+    capacity,
+    energy,
+    idleness,
+    model_servers,
+    origins,
+    remarks,
+)
 from gputrace.analysis.devices import Device, measure
 from gputrace.analysis.figures import Row, SpendReport, Times, Totals
 from gputrace.analysis.latency import TYPE_FIELD, Key, Latencies, Percentiles, key_of
@@ -91,6 +101,7 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
         skipped_lines=sum((skipped or {}).values()),
         spans=None if latencies is None else latencies.spans,
         notes=(
+            *origins.notes(readings.origins, "processes"),
             *notes,
             *idleness.notes(idle, borne),
             *energy.notes(totals.energy, devices, energy_books),
@@ -104,6 +115,7 @@ def spend(  # noqa: PLR0913 - what was read, and how to show it
         outcomes=outcomes,
         units=achievements.measure(catalogue.UNITS, readings.series, spenders),
         model_servers=model_servers.measure(readings.series),
+        origins=readings.origins,
     )
 
 

@@ -54,7 +54,7 @@ _DEFAULT_LINE_BYTES = 16 << 20
 # In one attribute each of `key` and `value.*` occurs once, so both lists align;
 # only an empty value (`{}`) breaks that, and takes the slow way. DuckDB before 1.5
 # lets `{...} rest` pass as a line and then fails on it, hence `valid_or_null`.
-_MACROS = """
+_MACROS = f"""
 CREATE TEMP MACRO attribute_keys(owner) AS json_extract_string(owner, '$.attributes[*].key');
 CREATE TEMP MACRO attribute_values(owner) AS CASE
     WHEN len(json_extract_string(owner, '$.attributes[*].value.*')) = len(attribute_keys(owner))
@@ -64,6 +64,8 @@ CREATE TEMP MACRO attribute_values(owner) AS CASE
         lambda item: json_extract_string(item, '$.value.*')[1])
     END;
 CREATE TEMP MACRO lookup(keys, vals, name) AS vals[list_position(keys, name)];
+CREATE TEMP MACRO is_simulated(owner) AS coalesce(
+    lookup(attribute_keys(owner), attribute_values(owner), '{catalogue.SIMULATED}') = 'true', false);
 CREATE TEMP MACRO valid_or_null(line) AS CASE WHEN json_valid(line) THEN line END;
 CREATE TEMP MACRO is_known(line) AS
     json_exists(line, '$.resourceMetrics') OR json_exists(line, '$.resourceSpans')
@@ -89,10 +91,11 @@ named AS (
     SELECT filename, metric,
         coalesce(lookup(attribute_keys(owner), attribute_values(owner), 'service.instance.id'),
             CAST(owner AS VARCHAR), filename) AS process,
+        is_simulated(owner) AS simulated,
         json_extract_string(metric, ['$.name', '$.sum.aggregationTemporality']) AS head
     FROM owner),
 part AS (
-    SELECT filename, process, head[1] AS metric,
+    SELECT filename, process, simulated, head[1] AS metric,
         coalesce(head[2] IN ('1', 'AGGREGATION_TEMPORALITY_DELTA'), false) AS delta,
         unnest(CASE WHEN metric IS NULL THEN [NULL]
             WHEN list_contains(?, head[1]) THEN json_extract(metric, '$.sum.dataPoints[*]')
@@ -100,17 +103,22 @@ part AS (
             ELSE [] END) AS part
     FROM named),
 field AS (
-    SELECT filename, process, metric, delta, part, attribute_keys(part) AS keys,
+    SELECT filename, process, simulated, metric, delta, part, attribute_keys(part) AS keys,
         attribute_values(part) AS vals,
         json_extract_string(part, ['$.startTimeUnixNano', '$.timeUnixNano', '$.asDouble', '$.asInt']) AS field
     FROM part)
-SELECT filename, part IS NULL AS bad, process, metric, delta,
+SELECT filename, part IS NULL AS bad, process, simulated, metric, delta,
     CASE WHEN delta THEN 0 ELSE coalesce(TRY_CAST(field[1] AS BIGINT), 0) END AS start_ns,
     TRY_CAST(field[2] AS BIGINT) AS at_ns,
     list_sort(list_transform(list_zip(keys, vals), lambda item: {'key': item[1], 'text': item[2]}))
         AS attributes,
     coalesce(TRY_CAST(field[3] AS DOUBLE), TRY_CAST(field[4] AS DOUBLE)) AS value
 FROM field
+"""
+
+_ORIGINS = """
+CREATE TEMP TABLE origin AS
+SELECT process, bool_or(simulated) AS simulated FROM raw_point WHERE NOT bad GROUP BY process
 """
 
 # The same export may lie in two copies of a file; then it counts once.
@@ -177,7 +185,7 @@ class Store:
         self._connection.execute(sql)
 
     def load_points(self, metrics: Sequence[catalogue.Metric] = READ_METRICS) -> None:
-        """Fill the table `point` with every reading of some metrics.
+        """Fill the table `point` with every reading of some metrics, and `origin` with whose they are.
 
         Args:
             metrics: Which; by default all that a report uses.
@@ -192,6 +200,7 @@ class Store:
         names = [kinds[False], kinds[True]]
         self._load(METRICS, files, _POINTS, names, "raw_point", "Reading metrics")
         self._connection.execute(_DISTINCT_POINTS)
+        self._connection.execute(_ORIGINS)
         self._connection.execute("DROP TABLE raw_point")
         if self.rows("SELECT count(*) FROM point WHERE delta")[0][0]:
             self._connection.execute(_CUMULATE_DELTAS)

@@ -39,11 +39,14 @@ class Program:
     folder: Path
     instance: str = "i1"
     sampling: float = 1.0
+    marks: dict[str, bool] = field(default_factory=dict)
     counters: dict[str, dict[tuple[tuple[str, str], ...], float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
-        resource = Resource.create({"service.name": "shop", "service.instance.id": self.instance})
+        resource = Resource.create(
+            {"service.name": "shop", "service.instance.id": self.instance, **self.marks}
+        )
         reader = PeriodicExportingMetricReader(
             FileMetricExporter(self.folder / f"metrics-1-{self.instance}-0.jsonl"),
             export_interval_millis=float("inf"),

@@ -61,6 +61,7 @@ def test_the_object(layout):
     found = layout()
     assert list(found) == [
         "window",
+        "simulated",
         "rows",
         "devices",
         "totals",
