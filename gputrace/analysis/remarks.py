@@ -112,12 +112,22 @@ def _on_money(series: Iterable[Series], devices: Sequence[Device], totals: Total
         yield f"Several currencies, never added: charged {parts}. Each further one has a row of its own."
 
 
-def _on_grouping(series: Iterable[Series], by: Sequence[str]) -> Iterable[str]:
+def _on_grouping(series: Sequence[Series], by: Sequence[str]) -> Iterable[str]:
     counted = {attribute for one in series if one.metric in _BILLED for attribute in one.attributes}
     if "tenant" in by and catalogue.TENANT not in counted:
         yield (
             'No metric carries a tenant. Ask for it with configure(metric_attributes=("tenant",)) '
             "or GPUTRACE_METRIC_ATTRIBUTES=tenant."
+        )
+    if "feature" in by and any(
+        one.metric == catalogue.CALLS.name
+        and one.value
+        and one.attributes.get(catalogue.FEATURE) == catalogue.SHARED
+        for one in series
+    ):
+        yield (
+            f"`{catalogue.SHARED}` counts batches and steps that served several features, once each. Their "
+            "time stands with those features, which may so show 0 calls beside a charge."
         )
 
 

@@ -9,7 +9,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from gputrace import catalogue
 from gputrace.analysis import formats
 from gputrace.analysis.achieved_table import achievement_table
 from gputrace.analysis.model_servers_table import server_heading, server_table, weight_lines
@@ -18,7 +17,7 @@ from gputrace.analysis.statements import accounted, energy_line, energy_unit, le
 from gputrace.analysis.stretches import NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from rich.console import Console
 
@@ -112,7 +111,7 @@ def _spend_table(report: SpendReport, padding: tuple[int, int, int, int]) -> Tab
             table.add_column(name, justify="right", no_wrap=True)
     if busy:
         table.add_column("busy", justify="right", no_wrap=True)
-    for row in _with_unnamed(report):
+    for row in report.rows:
         cells = _cells(row, report, unit=unit, priced=priced, timed=timed, busy=busy)
         table.add_row(*cells, style="yellow" if row.unnamed else None)
     table.add_section()
@@ -129,16 +128,6 @@ def _spend_table(report: SpendReport, padding: tuple[int, int, int, int]) -> Tab
         times = (formats.seconds(seconds), formats.share(share))
         table.add_row(label, *blanks, *counts, *times, *drawn, *money, style=style)
     return table
-
-
-def _with_unnamed(report: SpendReport) -> Sequence[Row]:
-    """Return the rows, with one for unnamed work even if there is none: 0 is an answer."""
-    from gputrace.analysis.figures import Row
-
-    if report.by[0] != "feature" or any(row.unnamed for row in report.rows):
-        return report.rows
-    key = dict.fromkeys(report.by) | {"feature": catalogue.NO_FEATURE}
-    return (*report.rows, Row(key=key, calls=0, errors=0, cancelled=0, charged_s=0.0, share=0.0))
 
 
 def _cells(  # noqa: PLR0913 - which columns there are

@@ -50,6 +50,15 @@ def test_several_currencies_are_summed_apart(notes):
     assert "never added: charged 1.0000 EUR, 3.0000 USD." in notes(price)
 
 
+@pytest.mark.parametrize(
+    ("feature", "by", "said"),
+    [(catalogue.SHARED, "feature", True), (catalogue.SHARED, "model", False), ("b", "feature", False)],
+)
+def test_the_row_of_batches_that_serve_several_is_explained_where_there_is_one(notes, feature, by, said):
+    text = notes(lambda one: one.call(0.0, feature=feature), by=(by,))
+    assert ("`__shared__` counts batches and steps that served several features" in text) is said
+
+
 def test_overlap_is_named(notes):
     def overlap(one):
         device = {catalogue.HW_ID: "GPU-1", catalogue.PUBLISHER: "p1", catalogue.HW_TYPE: "gpu"}

@@ -86,13 +86,15 @@ def test_books_that_do_not_balance_cannot_be_overlooked(program, report):
     assert "off by +1 s" in output
 
 
-def test_nothing_unnamed_is_shown_as_zero(program, report):
+def test_nothing_unnamed_is_no_row(program, report):
     one = program()
     one.device(charged=1.0)
     one.call(1.0, feature="a")
     one.export()
-    assert words(text(report()), "__none__")[1:5] == ["0", "0", "0.000", "0.0%"]
-    assert "__none__" not in text(report(by=("model",)))
+    assert "__none__" not in text(report())
+    one.call(0.0, feature=catalogue.NO_FEATURE)
+    one.export()
+    assert words(text(report()), "__none__")[1:5] == ["1", "0", "0.000", "0.0%"]
 
 
 def test_a_pipe_gets_plain_text_that_folds_no_name(busy, report):
