@@ -25,16 +25,17 @@ NODE_PRICE_VARIABLE = "GPUTRACE_NODE_PRICE"
 _Signature = tuple[int, int, int]
 
 
-def load(path: Path) -> PriceTable:
+def load(path: Path, name: str = "") -> PriceTable:
     """Read a price book once, as reports do: a node's own prices do not count here.
 
     Args:
         path: The TOML file.
+        name: What it is called where it was given, for messages.
 
     Raises:
         PriceBookError: It cannot be read or used; the message names the file, the row and the key.
     """
-    return _load(path)[0]
+    return _load(path, name)[0]
 
 
 class PriceBook:
@@ -45,13 +46,19 @@ class PriceBook:
         node_price: The node's own prices, as `prices_file.read_overrides` takes them.
         on_problem: Told, once each, what went wrong after the book was open. It is called by whoever asks for
             a price or for `refresh`, and must not raise.
+        name: What the path is called where it was given, for messages.
 
     Raises:
         PriceBookError: The file or the node's price cannot be used.
     """
 
     def __init__(
-        self, path: Path | None, node_price: str = "", on_problem: Callable[[str], None] | None = None
+        self,
+        path: Path | None,
+        node_price: str = "",
+        on_problem: Callable[[str], None] | None = None,
+        *,
+        name: str = "",
     ) -> None:
         self._path = path
         self._overrides = read_overrides(node_price, NODE_PRICE_VARIABLE)
@@ -61,7 +68,7 @@ class PriceBook:
         if path is None:
             self._adopt(PriceTable(NODE_PRICE_VARIABLE))
         else:
-            table, self._signature = _load(path)
+            table, self._signature = _load(path, name)
             self._adopt(table)
 
     @classmethod
@@ -70,6 +77,8 @@ class PriceBook:
         path: str | os.PathLike[str] | None = None,
         environment: Mapping[str, str] | None = None,
         on_problem: Callable[[str], None] | None = None,
+        *,
+        name: str = "prices",
     ) -> PriceBook | None:
         """Return the book that was asked for, or `None` where nobody asked for one.
 
@@ -77,16 +86,18 @@ class PriceBook:
             path: Given in code; else `GPUTRACE_PRICES` says.
             environment: `os.environ` by default.
             on_problem: As for the class.
+            name: What `path` is called where it was given, for messages.
 
         Raises:
-            PriceBookError: As for the class.
+            PriceBookError: As for the class; the message begins with the name of the setting.
         """
         variables = os.environ if environment is None else environment
         chosen = variables.get(PRICES_VARIABLE) or None if path is None else path
         node_price = variables.get(NODE_PRICE_VARIABLE, "").strip()
         if chosen is None and not node_price:
             return None
-        return cls(None if chosen is None else Path(chosen), node_price, on_problem)
+        given_as = PRICES_VARIABLE if path is None else name
+        return cls(None if chosen is None else Path(chosen), node_price, on_problem, name=given_as)
 
     def refresh(self) -> bool:
         """Look whether the file changed, and use the new one if it is right; never raises.
@@ -189,11 +200,14 @@ def ambiguity(source: str, held: Ambiguity, device: str | None) -> str:
     )
 
 
-def _load(path: Path) -> tuple[PriceTable, _Signature]:
+def _load(path: Path, name: str) -> tuple[PriceTable, _Signature]:
+    named = f"{name}: " if name else ""
     try:
         return _read(path)
     except OSError as error:
-        raise PriceBookError(f"{path}: {error.strerror or error}") from error
+        raise PriceBookError(f"{named}{path}: {error.strerror or error}") from error
+    except PriceBookError as error:
+        raise PriceBookError(f"{named}{error}") from error
 
 
 def _read(path: Path) -> tuple[PriceTable, _Signature]:

@@ -223,6 +223,20 @@ def test_a_wrong_book_is_refused_when_it_is_opened(path):
         PriceBook(None, "cheap")
 
 
+def test_a_book_that_cannot_be_used_is_refused_by_the_name_it_was_given_under(path):
+    for text, said in ((None, "No such file"), ("nonsense", "")):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(PriceBookError, match=rf"^GPUTRACE_PRICES: {path}: {said}"):
+            PriceBook.from_environment(environment={"GPUTRACE_PRICES": str(path)})
+        with pytest.raises(PriceBookError, match=rf"^prices: {path}: {said}"):
+            PriceBook.from_environment(path, environment={})
+        with pytest.raises(PriceBookError, match=rf"^--prices: {path}: {said}"):
+            PriceBook.from_environment(path, environment={}, name="--prices")
+    with pytest.raises(PriceBookError, match=r"^GPUTRACE_NODE_PRICE: "):
+        PriceBook.from_environment(path, environment={"GPUTRACE_NODE_PRICE": "cheap"})
+
+
 def test_the_environment_names_the_book(path):
     path.write_text(row(1))
     assert PriceBook.from_environment(environment={}) is None

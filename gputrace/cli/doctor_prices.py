@@ -45,7 +45,7 @@ def prices_section(path: Path | None, devices: Sequence[Priced]) -> Section:
     section.facts = {"prices": {}, "book": None}
     problems: list[str] = []
     try:
-        book = PriceBook.from_environment(path, on_problem=problems.append)
+        book = PriceBook.from_environment(path, on_problem=problems.append, name="--prices")
     except PriceBookError as error:
         section.fail(
             f"the price book cannot be used: {error}", "mend it: the format is in examples/prices.toml"

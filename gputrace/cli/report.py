@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         return _without_extra(error)
     try:
-        prices = None if arguments.prices is None else load(arguments.prices)
+        prices = None if arguments.prices is None else load(arguments.prices, "--prices")
         with _progress(arguments.path) as advance:
             report = spend_report(
                 arguments.path,

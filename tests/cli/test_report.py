@@ -132,7 +132,7 @@ def test_an_unknown_idle_policy_is_refused(folder, capsys):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, "other.toml: No such file"),
+        (None, "gputrace report: --prices: "),
         (PRICES.replace("USD", "dollars"), "price 1 (*): currency: 'dollars' must be a code of ISO 4217"),
         (PRICES + PRICES, "are for the same devices from the same moment"),
     ],
