@@ -50,6 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         return _refuse("say what to run: gputrace run --feature nightly -- python job.py", USAGE_ERROR)
+    for option in ("feature", "operation", "tenant"):
+        name = getattr(arguments, option)
+        # What an unset variable of a shell leaves would bill nobody, without a word.
+        if name is not None and not name.strip():
+            return _refuse(f"--{option} {name!r} must be a name; is a shell variable unset?", USAGE_ERROR)
     given = {"feature": arguments.feature, "tenant": arguments.tenant}
     variables = {settings.SCOPE_VARIABLES[field]: text for field, text in given.items() if text is not None}
     environment = {**os.environ, **variables}
