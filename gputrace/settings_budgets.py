@@ -66,8 +66,12 @@ def read_budgets(name: str, given: object) -> tuple[Budget, ...]:
 
 
 def _budget(where: str, values: Any) -> Budget:
-    if not isinstance(values, dict) or set(values) != _KEYS:
-        raise SettingError(f"{where}: must have the keys {', '.join(sorted(_KEYS))}, and no others")
+    given = set(values) if isinstance(values, dict) else set()
+    if given != _KEYS:
+        wrong = [f"{key} is missing" for key in sorted(_KEYS - given)]
+        wrong += [f"{key!r} is none of them" for key in sorted(given - _KEYS)]
+        keys = ", ".join(sorted(_KEYS))
+        raise SettingError(f"{where}: must have the keys {keys}, and no others: {', '.join(wrong)}")
     feature, currency, amount = values["feature"], values["currency"], values["per_month"]
     if not isinstance(feature, str) or not feature.strip():
         raise SettingError(f"{where}: feature: {feature!r} must be the name of a feature")

@@ -11,7 +11,9 @@ from gputrace.analysis.payoff_log import ColumnError
 from gputrace.analysis.survey import NoDataError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+    from typing import TextIO
 
     import duckdb
     import numpy.typing as npt
@@ -46,7 +48,7 @@ def read_csv(connection: duckdb.DuckDBPyConnection, path: Path, glob: str) -> di
         glob: The same as a pattern that matches it alone.
 
     Raises:
-        NoDataError: It is empty.
+        NoDataError: It is empty, or its header does not fit its rows.
         ColumnError: A number is none; the message names the column and the line.
         duckdb.Error: It is no CSV file.
     """
@@ -55,6 +57,7 @@ def read_csv(connection: duckdb.DuckDBPyConnection, path: Path, glob: str) -> di
             message = f"{path} is empty."
             raise NoDataError(message)
     relation = connection.read_csv(glob, header=True, all_varchar=True)
+    _check_header(path, relation.columns)
     numbers = [name for name in relation.columns if name in _NUMBERS | _FLAGS]
     wanted = [_quoted(name) for name in relation.columns if name not in numbers]
     wanted += [part for name in numbers for part in _cast(name)]
@@ -68,6 +71,36 @@ def read_csv(connection: duckdb.DuckDBPyConnection, path: Path, glob: str) -> di
             message = f"column {name!r}, line {line_of(path, row)}: {text!r} is {what}"
             raise ColumnError(message)
     return found
+
+
+def _check_header(path: Path, columns: Sequence[str]) -> None:
+    """Refuse a header that names a column twice, or names fewer columns than a row has values.
+
+    Raises:
+        NoDataError: It does.
+    """
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        rows = _rows(file)
+        header = next(rows)
+        twice = sorted({name for name in header if name and header.count(name) > 1})
+        if twice:
+            message = f"{path}: the header names {', '.join(twice)} more than once."
+            raise NoDataError(message)
+        if set(header) <= set(columns):
+            return
+        for cells in rows:
+            if len(cells) > len(header):
+                message = (
+                    f"{path}: line {rows.line_num} has {len(cells)} values, and the header names "
+                    f"{len(header)} columns."
+                )
+                raise NoDataError(message)
+
+
+def _rows(file: TextIO) -> Any:
+    header = file.readline()
+    file.seek(0)
+    return csv.reader(file, delimiter=max(_DELIMITERS, key=header.count))
 
 
 def _cast(name: str) -> tuple[str, str]:
@@ -94,10 +127,7 @@ def line_of(path: Path, row: int) -> int:
         row: From 0, without the header.
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        header = file.readline()
-        file.seek(0)
-        delimiter = max(_DELIMITERS, key=header.count)
-        lines = csv.reader(file, delimiter=delimiter)
+        lines = _rows(file)
         begin, rows = 1, -2
         for cells in lines:
             rows += bool(cells)

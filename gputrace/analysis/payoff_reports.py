@@ -124,7 +124,8 @@ def payoff_report(path: Path, asked: Asked, advance: Advance | None = None) -> P
         known = sorted({one.feature for one in found})
         missing = [name for name in asked.features if name not in known]
         if missing:
-            message = f"{path} has no feature {', '.join(missing)}; it has {', '.join(known)}."
+            named = ", ".join(filter(None, known)) or "no column or attribute that names one"
+            message = f"{path} has no feature {', '.join(missing)}; it has {named}."
             raise NoDataError(message)
         found = [one for one in found if one.feature in asked.features]
     usable = [reachable(one) for one in found if len(one.columns["escalated"])]

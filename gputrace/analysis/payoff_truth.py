@@ -71,7 +71,8 @@ def compare(report: PayoffReport, truth: Mapping[str, float]) -> list[Compared]:
         truth: What is known, by name.
 
     Raises:
-        NoDataError: The report has several rows, and the truth does not say which it is of.
+        NoDataError: The report has several rows, and the truth does not say which it is of; or the truth has
+            no number that is estimated.
     """
     if len(report.rows) > 1:
         names = ", ".join(sorted({row.feature for row in report.rows}))
@@ -85,4 +86,9 @@ def compare(report: PayoffReport, truth: Mapping[str, float]) -> list[Compared]:
         bounded = found.low is not None and found.high is not None
         inside = found.low <= known <= found.high if bounded else None  # type: ignore[operator]
         compared.append(Compared(name, found.value, found.low, found.high, float(known), inside))
+    if not compared:
+        message = (
+            f"no number of the truth is an estimate ({', '.join(truth)}): name one such as savings_frac."
+        )
+        raise NoDataError(message)
     return compared

@@ -140,6 +140,16 @@ def test_wrong_arguments_are_named(log, capsys, arguments, says):
             "escalated,light_cost,heavy_cost\n1,1,-2\n",
             "column 'heavy_cost', line 2: it is negative",
         ),
+        (
+            "log.csv",
+            "escalated,light_cost,heavy_cost,escalated\n1,1,2,1\n",
+            "the header names escalated more",
+        ),
+        (
+            "log.csv",
+            "escalated,light_cost,heavy_cost\n1,1,2,4,5\n0,1,2,4,5\n",
+            "line 2 has 5 values, and the header names 3 columns",
+        ),
         ("log.jsonl", '{"resourceSpans":[]}\n', "holds no decision of a cascade"),
         ("log.jsonl", "", "is empty"),
     ],
@@ -174,7 +184,8 @@ def test_the_truth_stands_beside_the_intervals(log, two, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("no", "cannot be read as JSON"), ("[1]", "holds no number by name")]
+    ("text", "says"),
+    [("no", "cannot be read as JSON"), ("[1]", "holds no number by name"), ('{"a": 1}', "(a): name one")],
 )
 def test_a_truth_that_is_none_is_named(log, tmp_path, capsys, text, says):
     truth = tmp_path / "truth.json"
