@@ -20,7 +20,7 @@ from gputrace.devices import selection
 from gputrace.prices_rows import PriceBookError
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, TracebackType
 
     from gputrace.call import Call
 
@@ -43,9 +43,29 @@ def main() -> None:
         raise
     except BaseException as error:
         calls.leave(call, error)
+        _show_from_the_program_on(error)
         raise
     else:
         calls.leave(call)
+
+
+def _show_from_the_program_on(error: BaseException) -> None:
+    """Let whoever shows the error, the program's own hook too, see no frame of this module above it.
+
+    The frames go on once more while the error leaves `main`, so they are taken off when it is shown.
+    """
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_frame.f_code.co_filename == main.__code__.co_filename:
+        traceback = traceback.tb_next
+    hook = sys.excepthook
+
+    def show(kind: type[BaseException], value: BaseException, whole: TracebackType | None) -> None:
+        sys.excepthook = hook
+        if value is error:
+            value, whole = value.with_traceback(traceback), traceback
+        hook(kind, value, whole)
+
+    sys.excepthook = show
 
 
 def _begin(operation: str) -> Call:

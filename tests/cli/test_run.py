@@ -200,6 +200,38 @@ def test_the_exit_status_is_the_programs(runs, ending, status, errors):
     assert (row.calls, row.errors) == (1, errors)
 
 
+RAISES = """
+import sys
+def inner():
+    raise KeyError("inner")
+try:
+    inner()
+except KeyError as error:
+    raise ValueError("outer") from error
+"""
+HOOKED = """
+import sys, traceback
+def hook(kind, value, tb):
+    print("mine", len(traceback.extract_tb(tb)), len(traceback.extract_tb(value.__traceback__)))
+sys.excepthook = hook
+1 / 0
+"""
+
+
+@pytest.mark.parametrize("source", [RAISES, HOOKED, "def f(:\n"], ids=["chained", "hooked", "syntax"])
+@pytest.mark.parametrize("way", ["file", "module", "code"])
+def test_what_is_said_of_an_error_is_what_is_said_without(runs, source, way):
+    runs.write("job.py", source)
+    command = {"file": ("job.py",), "module": ("-m", "job"), "code": ("-c", source)}[way]
+    alone = subprocess.run(
+        [sys.executable, *command], cwd=runs.folder, capture_output=True, text=True, check=False
+    )
+    tracked = runs("python", *command, status=alone.returncode)
+    path, relative = str(runs.folder / "job.py"), 'File "job.py"'
+    assert tracked.stderr == alone.stderr.replace(relative, f'File "{path}"')
+    assert tracked.stdout == alone.stdout
+
+
 def test_a_script_that_is_not_there_ends_as_python_ends(runs):
     alone = subprocess.run(
         [sys.executable, "gone.py"], cwd=runs.folder, capture_output=True, text=True, check=False
