@@ -103,8 +103,11 @@ def _cells(found: Mapping[str, Estimate], requests: int) -> Iterable[str]:
 def _points(estimate: Estimate) -> str:
     if estimate.value is None:
         return formats.ABSENT
-    half = estimate.half_width
-    return number(100 * estimate.value) + ("" if half is None else f" ± {number(100 * half)}")
+    value = number(100 * estimate.value)
+    if estimate.low is None or estimate.high is None:
+        return value
+    # Not ±: near 0 and 100 an interval is not as wide both ways.
+    return f"{value}\n{number(100 * estimate.low)} to {number(100 * estimate.high)}"
 
 
 def _net(found: Mapping[str, Estimate]) -> str:

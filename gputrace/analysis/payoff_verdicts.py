@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # Of an interval of 95 %: beyond it the sign is right with a probability of nine in ten.
 _PROBABLE = 1.2816 / 1.96
+# An interval whose sides differ by less of its width is as good as one with two equal sides.
+_NEARLY = 0.1
 _MOST_AUDITS = 1_000_000
 _MOST_WRITTEN_OUT = 1e6
 
@@ -31,7 +33,7 @@ def verdict(found: Mapping[str, Estimate], target_loss: float | None = None) -> 
     if (found["escalation_rate"].value or 0.0) >= 1:
         return f"loses money: {percent(saved.value)}, since every request is escalated after its light run"
     half = (saved.high - saved.low) / 2
-    said = f"{percent(saved.value)} ± {number(100 * half)}"
+    said = f"{percent(saved.value)}{_bounds(saved)}"
     if saved.low <= 0 <= saved.high and abs(saved.value) <= _PROBABLE * half:
         return f"cannot tell yet: saves {said}{_more_audits(found, half)}"
     what = f"pays: saves {said}" if saved.value > 0 else f"loses money: {said}"
@@ -63,6 +65,16 @@ def number(value: float) -> str:
     return f"−{text}" if value < 0 and float(text) else text
 
 
+def _bounds(estimate: Estimate, sense: str = "") -> str:
+    """Return how sure a share is, in points: both ways, or from where to where if these differ."""
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return ""
+    up, down = estimate.high - estimate.value, estimate.value - estimate.low
+    if abs(up - down) <= _NEARLY * (up + down):
+        return f" ± {number(50 * (up + down))}"
+    return f" ({number(100 * estimate.low)} to {number(100 * estimate.high)}{sense})"
+
+
 def _missing(estimate: Estimate) -> str:
     if estimate.needs is None:
         return estimate.reason or "unknown"
@@ -87,15 +99,15 @@ def _quality(found: Mapping[str, Estimate], target_loss: float | None) -> str:
     way = "loses" if delta.value < 0 else "gains"
     if delta.low is None or delta.high is None:
         return f"; {way} {points} pt so far, {_missing(delta)}"
-    half = number(50 * (delta.high - delta.low))
-    allowed = "" if target_loss is None else f"more than the {number(100 * target_loss)} allowed"
+    allowed = "" if target_loss is None else f"the {number(100 * target_loss)} pt allowed"
     may = target_loss is not None and delta.low < -target_loss
-    more = f", and may lose {allowed}" if may else ""
+    more = f"; a loss above {allowed} is not ruled out" if may else ""
+    bounds = _bounds(delta, ", below 0 is a loss")
     if not float(points):
-        return f", quality as always-heavy's ± {half} pt{more}"
-    said = f"{points} pt ± {half}"
+        return f", quality as always-heavy's{bounds} pt{more}"
+    said = f"{points} pt{bounds}"
     if delta.low > 0:
         return f", and is better than always-heavy by {said}"
     if target_loss is not None and delta.high < -target_loss:
-        return f", but loses {said}, {allowed}"
+        return f", but loses {said}, more than {allowed}"
     return f", {way} {said}{more}"

@@ -77,6 +77,17 @@ def test_several_features_have_a_total(two, capsys):
     assert "all together: pays: saves 50 % ± " in text
 
 
+def test_bounds_of_the_table_are_given_as_they_are(tmp_path, capsys):
+    """Of everything that escalates no interval is as wide above as below."""
+    path = tmp_path / "all.csv"
+    path.write_text("escalated,light_cost,heavy_cost\n" + "1,1,10\n" * 6)
+    assert main(["payoff", str(path)]) == 0
+    output = capsys.readouterr().out
+    table = output.partition("all requests:")[0]
+    assert "±" not in table
+    assert "61 to 100" in table
+
+
 def test_many_features_are_one_line_each(tmp_path, capsys):
     path = tmp_path / "many.csv"
     path.write_text(HEADER + "".join(line(number, f"f{number // 20}") for number in range(400)))
