@@ -221,7 +221,12 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
     watching.add_argument(
         "--endpoint", metavar="URL", help="OTLP/HTTP receiver; by default as OTEL_EXPORTER_OTLP_ENDPOINT says"
     )
-    watching.add_argument("--export", type=Path, metavar="DIR", help="write OTLP/JSON files here")
+    watching.add_argument(
+        "--export",
+        type=Path,
+        metavar="DIR",
+        help="write OTLP/JSON files here; by default GPUTRACE_DATA_DIR, or gputrace-data without an endpoint",
+    )
 
 
 def _interval(text: str) -> float:

@@ -33,14 +33,20 @@ class Gauges:
         endpoint: OTLP/HTTP receiver; by default as ``OTEL_EXPORTER_OTLP_ENDPOINT`` says.
         folder: Folder for files.
 
+    Attributes:
+        where: Where they go, in words.
+
     Raises:
         SettingError: A setting cannot be used; the message names it.
     """
 
     def __init__(self, endpoint: str | None, folder: Path | None) -> None:
         self._rows: list[tuple[dict[str, str], float]] = []
+        chosen = settings.read(endpoint=endpoint, data_dir=folder)
+        receiver = chosen.endpoint or ("the OTLP endpoint of OTEL_*" if chosen.sends_metrics else None)
+        self.where = " and ".join(filter(None, (receiver, chosen.data_directory)))
         own = OwnProviders(
-            lifecycle_runtime.destinations(settings.read(endpoint=endpoint, data_dir=folder)),
+            lifecycle_runtime.destinations(chosen),
             service_name=SERVICE_NAME,
             spans=False,
             metrics=True,
@@ -89,7 +95,7 @@ def watch(
     except settings.SettingError as error:
         print(f"gputrace payoff: {error}", file=sys.stderr)
         return FAILED
-    said, shown = "", "exporting estimates"
+    said, shown = "", f"exporting estimates to {gauges.where}"
     while not stopped.has_come():
         try:
             report = read()

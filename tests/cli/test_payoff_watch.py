@@ -86,7 +86,7 @@ def test_estimates_are_exported_with_bounds_that_hold_however_often_one_looks(wa
     process.send_signal(signal.SIGTERM)
     output, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
-    assert "exporting estimates" in output
+    assert f"exporting estimates to {tmp_path / 'out'} every" in output
     shown = last(read_files(tmp_path / "out"))
     estimates = payoff_report(log, Asked()).rows[0].estimates
     assert shown["audits_needed", "value"] == 0
