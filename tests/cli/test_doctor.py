@@ -10,6 +10,7 @@ import sys
 import pynvml
 import pytest
 
+from gputrace.cli import main
 from gputrace.cli.doctor_apart import Answer
 from gputrace.cli.doctor_devices import devices_section
 from gputrace.cli.doctor_findings import Level
@@ -324,3 +325,9 @@ def test_the_machine_that_runs_the_tests(tmp_path):
     report = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0 if report["healthy"] else 1, "")
     assert set(report["sections"]) >= {"versions", "devices", "timing", "prices", "exporters", "node", "busy"}
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "inf"])
+def test_a_patience_that_is_none_is_refused_in_words(capsys, text):
+    assert main(["doctor", "--patience", text]) == 2
+    assert f"'{text}' is no number of seconds above 0" in capsys.readouterr().err
