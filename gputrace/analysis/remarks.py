@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gputrace.analysis.readings import Readings, Series
 
 _NAMED_FILES = 5
+_ON_HOSTS = ' GPUTRACE_NODE_PRICE is of GPUs alone: a row with type = "cpu" in a price book prices hosts.'
 
 
 def collect(
@@ -103,7 +104,8 @@ def _on_money(series: Iterable[Series], devices: Sequence[Device], totals: Total
             sums[one.attributes.get(catalogue.CURRENCY, "?")].append(one.value)
     priced = [device for device in devices if device.costs]
     if not sums and not priced:
-        yield "No device has a price, so there is no cost."
+        hosts = devices and {device.type for device in devices} == {"cpu"}
+        yield "No device has a price, so there is no cost." + (_ON_HOSTS if hosts else "")
     elif len(priced) < len(devices):
         unpriced = ", ".join(device.id for device in devices if not device.costs)
         yield f"No price for {unpriced}: its time is in no cost."

@@ -31,6 +31,7 @@ def test_host_time_is_called_that(program, report):
     one.call(1.0, feature="a", hw="cpu")
     one.export()
     assert "No GPU: the time of the host's processes stands in for it." in report().notes
+    assert any("GPUTRACE_NODE_PRICE is of GPUs alone" in note for note in report().notes)
 
 
 def test_one_device_of_two_without_a_price_is_named(notes):
