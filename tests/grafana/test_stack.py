@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +97,47 @@ def test_rule_files_are_yaml_that_others_read_too(name):
         assert set(group) == {"name", "interval", "rules"}
         for rule in group["rules"]:
             assert set(rule) in ({"record", "expr"}, {"alert", "expr", "for", "labels", "annotations"})
+
+
+@pytest.fixture
+def stack(tmp_path):
+    """Run the script beside a made-up Prometheus, with the port that it is to take."""
+
+    def run(port: int, prometheus: str) -> subprocess.CompletedProcess[str]:
+        server = tmp_path / "bin" / "prometheus"
+        server.parent.mkdir()
+        server.write_text(f"#!/bin/sh\n{prometheus}\n")
+        server.chmod(0o755)
+        variables = {**os.environ, "GPUTRACE_SERVERS": str(tmp_path), "STACK_PORT": str(port)}
+        return subprocess.run(
+            ["bash", str(FOLDER / "stack.sh"), str(tmp_path / "data")],
+            env=variables,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    return run
+
+
+HELPS = 'case "$*" in *--help*) echo web.enable-otlp-receiver; exit 0;; esac'
+
+
+def test_a_port_that_is_taken_is_said_before_all_else(stack):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = stack(port, HELPS)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"Something listens on 127.0.0.1:{port} already" in done.stderr
+    assert "STACK_PORT" in done.stderr
+
+
+def test_a_server_that_ends_says_why(stack):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    done = stack(port, f"{HELPS}; echo 'no space left'; exit 3")
+    assert done.returncode == 1
+    assert "has ended (status 3)" in done.stderr
+    assert "no space left" in done.stderr
