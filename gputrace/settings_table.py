@@ -108,7 +108,10 @@ SETTINGS = (
         common=False,
     ),
     Setting(
-        None, None, "GPUTRACE_NODE_PRICE", "this node's own price, such as `2.49 USD` an hour, of its GPUs alone; beats the book"
+        None,
+        None,
+        "GPUTRACE_NODE_PRICE",
+        "this node's own price, such as `2.49 USD` an hour, of its GPUs alone; beats the book",
     ),
     Setting(
         None,
