@@ -117,6 +117,15 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, None, None]:
+    """Leave what a test never ends to itself: what it is in would be what the next one is in."""
+    yield
+    attribution = sys.modules.get("gputrace.attribution")
+    if attribution is not None:
+        attribution.current_scope.set(None)
+
+
 class Servers:
     """Paths of server programs, by name; asking for one that is missing skips the test."""
 

@@ -175,12 +175,13 @@ gpu = VirtualGpu().install()
 gpu.init()
 timer = cuda.timer()
 start = timer.mark()
-cuda_device._making.acquire()  # as if another thread were making a device
+making = cuda_device._making
+making.acquire()  # as if another thread were making a device
 devices = cuda_device._devices
 held = sys.getrefcount(devices)
 child = os.fork()
 cuda.reset()
-ok = cuda_device.known(0) is None and not cuda_device._making.locked()
+ok = cuda_device.known(0) is None and cuda_device._making is not making
 if not child:
     ok = ok and cuda.timer() is None and not cuda.initialised() and sys.getrefcount(devices) == held
     os._exit(0 if ok else 1)
