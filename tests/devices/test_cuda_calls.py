@@ -212,6 +212,31 @@ def test_a_device_lost_in_a_call_leaves_it_unmeasured_and_the_rest_as_it_was(
     assert states[lost, "idle"] == states[other, "idle"] == 0
 
 
+def test_a_device_lost_under_a_call_that_goes_on_is_charged_no_further(
+    gpu: VirtualGpu, recorder: Recorder
+) -> None:
+    """Its code still runs, on the host: no mark tells that the device is gone, so it is asked."""
+    with gputrace.span("inside"):
+        gpu.launch(50 * MS)
+        gpu.advance(10 * MS)
+        recorder.settle()
+        before = recorder.snapshot().feature_time_s
+        gpu.lose(0)
+        for _ in range(3):
+            gpu.advance(10 * MS)
+            recorder.settle()
+        assert unmeasured(recorder) == {"device_lost": 1}
+        with gpu.device(1), gputrace.span("on-the-other"):
+            gpu.launch(MS)
+    gpu.advance(60 * MS)
+    (inside, on_the_other) = charges(recorder)
+    assert inside[:2] == ("inside", "ok")
+    assert 9 * MS < inside[2] <= 10 * MS
+    assert [round(seconds * 1e9) for _, seconds in before] == [inside[2]]
+    assert on_the_other == ("on-the-other", "ok", MS)
+    assert unmeasured(recorder) == {"device_lost": 1}
+
+
 def test_a_tick_in_the_background_breaks_no_capture(gpu: VirtualGpu, recorder: Recorder) -> None:
     with gputrace.span("before"):
         gpu.launch(MS)
