@@ -97,6 +97,18 @@ class Lane:
             self.read += 1
         return True
 
+    def is_silent(self) -> bool:
+        """Tell whether the device no longer answers, while a step is open of which all was read.
+
+        Until its own code ends no mark is read, however long ago the device was lost.
+        """
+        if self.slot is None:
+            return False
+        # Marks are forgotten in pairs: the one that began the step is there.
+        mark: Any = self.followed.call.marks[self.read - 1 - self.followed.dropped]
+        device: Any = self.account.device
+        return not device.answers(mark.events[self.slot])
+
     def _break_off(self) -> None:
         """A mark could not be recorded: what was charged stands, and nothing beyond it is known."""
         if not self.broken and self.read & 1:

@@ -298,6 +298,7 @@ class Settler:
 
     def _read_calls(self, now_ns: int) -> dict[Account, int]:
         bounds = dict.fromkeys(self.accounts.values(), now_ns)
+        held: dict[Account, Lane] = {}
         for account in bounds:
             account.unreadable = False
         for followed in self._followed:
@@ -313,7 +314,13 @@ class Settler:
                 if lane.read < seen and not lane.read_marks(seen):
                     self._lose(lane.account)
                     lane.read_marks(seen)
+                elif lane.read & 1 and not lane.broken:
+                    held[lane.account] = lane
             followed.forget_read_marks(seen, closed=closed)
+        for account, lane in held.items():
+            # One question a device: what runs on it may be silent for an hour, and the device gone.
+            if lane.is_silent():
+                self._lose(account)
         # The first event read tells how well a device's clock is known, so this comes last.
         return {
             account: at_ns - account.error_ns for account, at_ns in bounds.items() if not account.unreadable
@@ -321,19 +328,8 @@ class Settler:
 
     def _lose(self, account: Account) -> None:
         """A device fell off the bus: what it was charged stands, the rest is unknown."""
-        if account.lost:
-            return
-        account.lost = True
-        for *_, lane in account.events:
-            lane.followed.waiting -= 1
-        account.events.clear()
-        for followed in self._charges.open_calls.values():
-            for lane in followed.lanes:
-                if lane.account is account:
-                    lane.broken = True
-                    if lane.holding:
-                        self._charges.stop(lane, account.frontier_ns)
-                    self._count_unmeasured("device_lost")
+        for _ in range(0 if account.lost else self._charges.lose(account)):
+            self._count_unmeasured("device_lost")
 
     def _finish(self, now_ns: int) -> None:
         still: list[Followed] = []

@@ -72,6 +72,28 @@ class Charges:
         self._ledger.close(followed.number)
         del self.open_calls[followed.number]
 
+    def lose(self, account: Account) -> int:
+        """Let a device be charged no further, as it no longer answers.
+
+        Returns:
+            How many calls were on it; one on several of its streams counts once for each.
+        """
+        account.lost = True
+        for *_, lane in account.events:
+            lane.followed.waiting -= 1
+        account.events.clear()
+        lanes = [
+            lane
+            for followed in self.open_calls.values()
+            for lane in followed.lanes
+            if lane.account is account
+        ]
+        for lane in lanes:
+            lane.broken = True
+            if lane.holding:
+                self.stop(lane, account.frontier_ns)
+        return len(lanes)
+
     def charge(self, account: Account, frontier_ns: int) -> None:
         """Feed the events up to the frontier to the ledger and count the charges."""
         if account.lost:

@@ -111,10 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
     except (RemoteWriteError, NotDeliveredError, SimulationError) as error:
         print(f"gputrace simulate: {error}", file=sys.stderr)
         return _FAILED
-    if arguments.truth is not None:
-        arguments.truth.write_text(json.dumps(_as_json(plan, truth), indent=2))
     _say(plan, outputs, truth, time.monotonic() - began_s)
-    return 0
+    return _tell(arguments.truth, plan, truth)
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -156,7 +154,7 @@ def _outputs(arguments: argparse.Namespace) -> Outputs:
     folder = arguments.data
     if folder is None and arguments.endpoint is None and arguments.remote_write is None:
         folder = _FOLDER
-    return Outputs(folder, arguments.endpoint, arguments.remote_write)
+    return Outputs(folder, arguments.endpoint, arguments.remote_write, truth=arguments.truth)
 
 
 def _progress() -> Callable[[float], None]:
@@ -165,6 +163,18 @@ def _progress() -> Callable[[float], None]:
             print(f"\r{part:6.1%}", end="" if part < 1 else "\r       \r", file=sys.stderr, flush=True)
 
     return draw
+
+
+def _tell(path: Path | None, plan: Plan, truth: Truth) -> int:
+    """Write what happened, where that was asked for."""
+    if path is None:
+        return 0
+    try:
+        path.write_text(json.dumps(_as_json(plan, truth), indent=2))
+    except OSError as error:
+        print(f"gputrace simulate: --truth {path}: {error.strerror or error}", file=sys.stderr)
+        return _FAILED
+    return 0
 
 
 def _as_json(plan: Plan, truth: Truth) -> dict[str, Any]:

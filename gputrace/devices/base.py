@@ -75,6 +75,10 @@ class EventDevice(Device, Protocol):
         """
         ...
 
+    def answers(self, event: Event) -> bool:
+        """Tell whether the device still answers when it is asked for an event."""
+        ...
+
     def release(self, *events: Event) -> None:
         """Give events back to the pool, once both of a pair were read."""
         ...

@@ -100,6 +100,24 @@ class CudaDevice:
                 "calls that were on it count as unmeasured until the process is restarted"
             ) from error
 
+    def answers(self, event: Event) -> bool:
+        """Tell whether the device still answers when it is asked for an event of a call that is under way.
+
+        Args:
+            event: Recorded by a mark of ours.
+
+        Returns:
+            False where the driver refuses, and goes on refusing; True where it cannot be asked now.
+        """
+        if cuda_capture.polling_forbidden():
+            return True
+        try:
+            with self._lock, self._guard:
+                event.query()
+        except RuntimeError as error:
+            return refusal(error) != DEVICE_LOST
+        return True
+
     def release(self, *events: Event) -> None:
         """Give events back to the pool, once both of a pair were read or nobody will read them."""
         self.pool.release(*events)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gputrace.cli import main
 from tests.simulate.conftest import served_as_one
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SHORT = ("simulate", "--start", "2026-01-01T00:00Z", "--hours", "0.25", "--step", "60", "--requests", "60")
 
 
 def test_a_simulation_and_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data, truth = tmp_path / "data", tmp_path / "truth.json"
+    data, truth = tmp_path / "data", tmp_path / "data" / "truth.json"
     assert main([*SHORT, "--data", str(data), "--truth", str(truth), "--gpus", "2"]) == 0
     said = capsys.readouterr().out
     assert "Simulated 0.25 h of 2 GPUs" in said
@@ -52,6 +49,43 @@ def test_what_cannot_be(
     monkeypatch.chdir(tmp_path)
     assert main([*SHORT, *arguments]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (("--truth", "/proc/truth.json"), "--truth /proc/truth.json cannot be written: "),
+        (("--truth", "."), "--truth . cannot be written: Is a directory"),
+        (("--truth", "none/truth.json"), "--truth none/truth.json cannot be written: No such file"),
+        (("--data", "/proc/data"), "--data /proc/data cannot be written to: "),
+        (("--data", "file/below"), "--data file/below cannot be written to: Not a directory"),
+        (("--data", "file"), "--data file cannot be written to: File exists"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_played(
+    given: tuple[str, str],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    assert main([*SHORT, "--processes", "1", *given]) == 2
+    assert complaint in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert Path("file").read_text() == "mine"
+
+
+def test_what_could_be_written_is_left_as_it_was_where_the_plan_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("truth.json").write_text("older")
+    given = ("--data", "made/data", "--truth", "truth.json", "--prices", "nowhere.toml")
+    assert main([*SHORT, "--processes", "1", *given]) == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["truth.json"]
+    assert Path("truth.json").read_text() == "older"
 
 
 def test_a_price_book_that_is_wrong_is_told_from_another_process(

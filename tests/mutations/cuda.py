@@ -125,7 +125,14 @@ MUTATIONS = [
         FOLLOWING,
         "        if not self.broken and self.read & 1:",
         "        if not self.broken and not self.read:",
-        CALLS + "test_a_device_lost_in_a_call_leaves_it_unmeasured_and_the_rest_as_it_was",
+        CALLS + "test_a_step_whose_end_cannot_be_recorded_is_charged_no_further",
+    ),
+    Mutation(
+        "calls: a lost device is charged until the code on the host ends",
+        "gputrace/settler.py",
+        "            if lane.is_silent():",
+        "            if False:",
+        CALLS + "test_a_device_lost_under_a_call_that_goes_on_is_charged_no_further",
     ),
     Mutation(
         "calls: a lost device is an exception of the user's",
