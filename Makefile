@@ -144,8 +144,9 @@ endif
 # Whole processes in real time: what they rest on is tested with the lower bounds one by one.
 WHOLE := tests/integration tests/benchmarks tests/test_soak.py tests/test_hardware_exports.py \
   $(wildcard tests/cli/test_doctor*.py tests/cli/test_run*.py) tests/test_cardinality_memory.py
-# What rests on no package at all: arithmetic, single instructions, the driver's errors, what is written down.
-APART := tests/grafana tests/test_documentation.py tests/test_settler_interleavings.py tests/test_steps_weights.py \
+# What rests on no package at all: arithmetic, single instructions, the driver's errors, what is written down; and
+# a simulation plays through what the others test.
+APART := tests/grafana tests/simulate tests/test_documentation.py tests/test_settler_interleavings.py tests/test_steps_weights.py \
   tests/tracking/test_call.py tests/devices/test_nvml_faults.py
 test-oldest: .venv-oldest/.made ## the unit tests with every dependency at its lower bound
 	GPUTRACE_REQUIRE= .venv-oldest/bin/python -m pytest $(addprefix --ignore=,$(WHOLE) $(APART)) $(ARGS)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
 import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gputrace.simulate import model_server
+from gputrace.simulate import model_server, trace
 from gputrace.simulate.features import TENANTS, features
 from gputrace.simulate.plan import NS_PER_S, PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from gputrace.simulate.features import Feature, Ladder
     from gputrace.simulate.plan import Plan
 
-_COLUMNS = ("t_s", "input_tokens", "output_tokens")
 #: A token that is written costs about as much as so many that are read.
 _WRITTEN = 4.0
 #: The demand of a day is looked at in so many cells.
@@ -236,7 +232,8 @@ def _served_share(plan: Plan) -> float:
 
 def _traced(plan: Plan, dice: random.Random) -> list[Arrival]:
     """Play a trace over and over, thinned to the number that is planned and to the rhythm of the day."""
-    rows = _read_trace(plan.trace) if plan.trace is not None else []
+    rows = trace.read(plan.trace) if plan.trace is not None else []
+    _refuse_late(plan, rows)
     length_s = rows[-1][0] + 1.0
     named = features(plan.features)
     shares = [one.share for one in named]
@@ -256,27 +253,11 @@ def _traced(plan: Plan, dice: random.Random) -> list[Arrival]:
     return found
 
 
-def _read_trace(path: Path) -> list[tuple[float, int, int]]:
-    try:
-        with path.open(newline="") as file:
-            rows = list(_rows(path, csv.DictReader(file)))
-    except OSError as error:
-        raise PlanError(f"{path}: {error.strerror or error}") from error
-    if not rows:
-        raise PlanError(f"{path}: there is no request in it")
-    return sorted(rows)
-
-
-def _rows(path: Path, lines: Iterable[dict[str, str]]) -> Iterator[tuple[float, int, int]]:
-    for number, line in zip(itertools.count(2), lines, strict=False):
-        try:
-            t_s, read, written = (line[column] for column in _COLUMNS)
-            yield float(t_s), int(read), int(written)
-        except (KeyError, TypeError, ValueError) as error:
-            raise PlanError(
-                f"{path}, line {number}: a trace is a CSV file with the columns {', '.join(_COLUMNS)} "
-                f"and numbers below them ({error!r})"
-            ) from error
+def _refuse_late(plan: Plan, rows: Sequence[trace.Row]) -> None:
+    if rows and rows[0][0] >= plan.span_s:
+        raise PlanError(
+            f"{plan.trace}: its first request comes after {rows[0][0]:g} s, and {plan.span_s} s are simulated"
+        )
 
 
 def _asked(plan: Plan, dice: random.Random, arrival: Arrival) -> Asked:

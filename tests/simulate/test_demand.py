@@ -103,9 +103,14 @@ def test_a_trace_is_played_over_and_over(trace: str) -> None:
     assert {one.feature.name for one in asked} == {one.name for one in features(played.features)}
 
 
+#: What a trace begins with.
+HEAD = "t_s,input_tokens,output_tokens\n"
+
+
 def test_a_trace_that_says_when_and_how_much(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
-    trace.write_text("t_s,input_tokens,output_tokens\n0,10,1\n60.5,20,2\n")
+    # As spreadsheets write it.
+    trace.write_text("\ufefft_s,input_tokens,output_tokens\n0,10,1\n60.5,20,2\n", encoding="utf-8")
     steady = replace(SHORT, trace=trace, incidents=frozenset(), requests=10_000)
     asked = draw(steady, 0).asked
     assert [(one.at_ns - START_NS) / NS_PER_S for one in asked[:4]] == [0, 60.5, 61.5, 122]
@@ -115,14 +120,34 @@ def test_a_trace_that_says_when_and_how_much(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("t_s,input_tokens,output_tokens\n", "no request in it"),
-        ("t_s,input_tokens,output_tokens\n0,10,1\n1,x,2\n", "line 3: a trace is a CSV file with the columns"),
-        ("when,input_tokens,output_tokens\n0,1,1\n", "line 2: .*t_s, input_tokens, output_tokens"),
+        ("", "no request in it"),
+        (HEAD, "no request in it"),
+        (HEAD + "0,10,1\n1,x,2\n", "line 3, column input_tokens: it is 'x', and no whole number"),
+        (HEAD + "0,10\n", "line 2, column output_tokens: it is missing"),
+        (HEAD + "0,10,1.5\n", "line 2, column output_tokens: it is '1.5', and no whole number"),
+        (HEAD + "soon,10,1\n", "line 2, column t_s: it is 'soon', and no number"),
+        (
+            HEAD + "0,1,1\n-1,1,1\n",
+            "line 3, column t_s: -1 is not from 0 to 31622400, s since the trace began",
+        ),
+        (HEAD + "nan,1,1\n", "line 2, column t_s: nan is not from 0"),
+        (HEAD + "1e18,1,1\n", "line 2, column t_s: 1e18 is not from 0"),
+        (HEAD + "0,-1,1\n", "line 2, column input_tokens: -1 is not from 0 to 10000000$"),
+        (HEAD + "0,1,99999999\n", "line 2, column output_tokens: 99999999 is not from 0"),
+        (HEAD + "0,0,0\n1,0,0\n", "columns input_tokens and output_tokens: no request of it has a token"),
+        (HEAD + "1800,1,1\n", "its first request comes after 1800 s, and 1800 s are simulated"),
+        (
+            "when,input_tokens,output_tokens\n0,1,1\n",
+            "line 1: there is no column t_s; .* input_tokens, output",
+        ),
+        (b"\xff\xfe\x00", "a CSV file in UTF-8, and this is none"),
+        (HEAD.encode() + b"0,1,1\n\xff,1,1\n", "a CSV file in UTF-8, and this is none"),
+        (HEAD + "0,1,1\n" + "9" * 200_000 + ",1,1\n", "a CSV file, and this is none"),
     ],
 )
-def test_a_trace_that_cannot_be_read(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_trace_that_cannot_be_read(tmp_path: Path, text: str | bytes, complaint: str) -> None:
     trace = tmp_path / "trace.csv"
-    trace.write_text(text)
+    trace.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(PlanError, match=complaint):
         draw(replace(SHORT, trace=trace), 0)
     with pytest.raises(PlanError, match="No such file"):
