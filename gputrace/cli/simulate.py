@@ -119,9 +119,17 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     from gputrace.simulate.plan import INCIDENTS, Plan, PlanError, enough_requests
 
     hours = arguments.days * 24 if arguments.days is not None else arguments.hours or 1.0
-    step_s = max(1, arguments.step)
-    span_s = max(1, round(hours * _HOUR_S / step_s)) * step_s
+    step_s = arguments.step
+    if step_s < 1:
+        raise PlanError(f"--step must be at least 1 s, not {step_s}")
+    if hours * _HOUR_S < 2 * step_s:
+        raise PlanError(
+            f"{hours * _HOUR_S:g} s is less than two steps of {step_s} s: let --hours be more, or --step less"
+        )
+    span_s = max(2, round(hours * _HOUR_S / step_s)) * step_s
     named = [name.strip() for name in arguments.scenario.split(",") if name.strip()]
+    if len(named) > 1 and {"all", "none"} & set(named):
+        raise PlanError("--scenario is all, none, or names of incidents, not both")
     incidents = frozenset({"all": INCIDENTS, "none": ()}.get(arguments.scenario, named))
     start_ns = arguments.start
     if start_ns is None:

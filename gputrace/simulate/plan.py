@@ -87,7 +87,7 @@ class Plan:
         if self.gpus % self.processes:
             raise PlanError(
                 f"{self.gpus} GPUs cannot be shared out evenly among {self.processes} processes; each is on "
-                "a node of its own, so the GPUs must be a multiple of the processes"
+                "a node of its own, so the GPUs must be a multiple of the processes: say so with --processes"
             )
         if self.span_s < 2 * self.step_s or self.span_s % self.step_s:
             raise PlanError(f"{self.span_s} s is not two or more whole steps of {self.step_s} s")

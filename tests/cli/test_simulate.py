@@ -32,7 +32,12 @@ def test_a_simulation_and_its_report(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--gpus", "3"), "must be a multiple"),
+        (("--gpus", "3"), "must be a multiple of the processes: say so with --processes"),
+        (("--step", "0"), "--step must be at least 1 s, not 0"),
+        (("--step", "-5"), "--step must be at least 1 s, not -5"),
+        (("--hours", "0.001"), "3.6 s is less than two steps of 60 s"),
+        (("--step", "100000"), "is less than two steps of 100000 s"),
+        (("--scenario", "none,night"), "--scenario is all, none, or names of incidents, not both"),
         (("--scenario", "flood"), "no incident is called flood"),
         (("--trace", "nowhere.csv", "--processes", "1"), "nowhere.csv: No such file"),
         (("--prices", "nowhere.toml", "--processes", "1"), "nowhere.toml: No such file"),
